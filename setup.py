@@ -29,7 +29,7 @@ setup(
     packages=find_packages(include=['elmo_fastai', 'elmo_fastai.*']),
     include_package_data=False,
     package_data={'elmo_fastai': ['box/card.md', 'box/*/*',   # the model in the box
-                                   'elmo/card.md',             # the card of a saved model
+                                   'box/saved.md',             # the card of a saved model
                                    'text/*.txt']},             # tables of the toy language
     install_requires=cfg['requirements'].split(),
     extras_require={'onnx': onnx, 'dev': [*cfg['dev_requirements'].split(), *onnx]},

@@ -15,7 +15,7 @@ import numpy as np, torch, torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from .errors import one_of, require
-from .nn.charcnn import pad_rows
+from .charcnn import pad_rows
 
 # %% ../nbs/studies/large_vocabularies.ipynb #c021
 MAX_SCORES = 2**24     # scores held at a time, 64 MB

@@ -115,7 +115,7 @@ def texts():
 def spelt(request):
     "(learner of two steps, its alphabet); one alphabet has as many ids as bytes have"
     from elmo_fastai.all import CharVocab, ElmoDataLoaders, bilm_learner, toy_corpus
-    from elmo_fastai.text.tokens import UNK
+    from elmo_fastai.tokens import UNK
     import made
     corpus = toy_corpus(n_train=64, n_valid=16, n_test=0, n_unseen=0)
     kinds = dict(letters={}, two=dict(n=2, max_symbols=400), all=dict(min_freq=3, max_chars=12))

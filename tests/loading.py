@@ -2,8 +2,8 @@
 import datasets, numpy as np, torch
 import fastai.callback.progress # it adds `no_bar` to Learner
 from hypothesis import settings, strategies as st
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.batches import EncodedText, TokenTypes
+from elmo_fastai.tokens import WordVocab
 
 nasty = ['.', 'bank', 'the', '👨‍👩‍👧', 'cafe\u0301', 'نَهْر', '河岸', '\x00', 'x' * 10_000, '<s>',
          '</s>', '<pad>', '<unk>', '\u200b', '\ud800', '']

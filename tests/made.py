@@ -4,9 +4,9 @@ from dataclasses import replace
 import numpy as np
 from fastai.torch_core import set_seed
 import elmo_fastai.practice.folder, elmo_fastai.practice.scores    # methods of models and learners
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.text.tokens import SPECIALS, WordVocab
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.tokens import SPECIALS, WordVocab
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8), (3, 8)), proj_dim=8, hidden_dim=12,
                  dropout=.3)

@@ -11,8 +11,8 @@ from collections import Counter
 from pathlib import Path
 import numpy as np, torch
 from safetensors.numpy import save_file
-from elmo_fastai.text.tokens import word_tokenize
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.text.tokenizers import word_tokenize
+from elmo_fastai.elmo import Elmo
 from pages import page
 
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'

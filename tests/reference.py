@@ -16,13 +16,8 @@ root = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(root))
 SOURCE = 'https://github.com/elmo-fastai/elmo_fastai/blob/main'
 PACKAGES = dict(
-    core='Errors, and output layers for large vocabularies.',
-    text='Where text comes from, and how it becomes words, letters and numbers.',
-    nn='The network: characters, recurrent layers, output layers, the biLM.',
-    data='Batches: whole sentences, streams, labels, tags.',
-    elmo='Vectors: the scalar mix and the module.',
-    train='Pretraining: the learner, and text that it writes.',
-    tasks='Static vectors, classifiers and taggers.',
+    core='What the lessons build, from counting to taggers and classifiers.',
+    text='Where text comes from.',
     practice='What practice needs beside the lessons: files, checkpoints, commands, formats.')
 CONSTANTS = dict(
     CORPORA='The corpora that `elmo_pretrain` knows by name, and the function that makes each.',
@@ -136,7 +131,7 @@ def source_of(o):
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
     return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
-            if root/'elmo_fastai' in file.parents else '')
+            if root in file.parents else '')
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"

@@ -120,7 +120,7 @@ def arguments():
     p.add_argument('--settings', nargs='+', default=[*SETTINGS], metavar='SETTING',
                    help=f"of {', '.join(SETTINGS)}; any other seeds+N")
     p.add_argument('--only', nargs='+', default=[], metavar='NAME',
-                   help='notebooks and files of tests: 12_probe test_tag')
+                   help='notebooks and files of tests: 12_probe test_tagger')
     p.add_argument('--workers', type=int, default=2, help='how many run at a time (2)')
     p.add_argument('--again', action='store_true', help='also run what has a result')
     args, names = p.parse_args(), {f.stem for f in units()}

@@ -94,8 +94,8 @@ REST = {
     'library pages': partial(notebooks, 'nbs/library'),
     'slow tests': partial(tests, 'slow')}
 # Two ways to one number, or a model and its copy
-COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classify', 'embed', 'embed_file', 'folder',
-           'golden', 'module', 'onnx', 'recurrent', 'softmax', 'tag', 'tasks_learner', 'vectorizer']
+COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classifier', 'embed', 'embed_file', 'folder',
+           'golden', 'elmo', 'onnx', 'recurrent', 'softmax', 'tagger', 'tasks', 'vectorizer']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"

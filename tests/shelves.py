@@ -16,6 +16,10 @@ HEADS = dict(
              'How each part of the library is made, and why.',
              'The [reference](../reference/index.md) lists every public name with its arguments.'))
 ASKED = dict(          # the question of each study, and its answer in one or two sentences
+    belief=(
+        'How does a perfect reader read?',
+        "It keeps what may still come, with probabilities, and applies Bayes' rule after each "
+        'word. What the toy language lacks is rare words.'),
     token_norm=(
         'What do the vectors of all words have in common?',
         'Before training, one large direction: it comes from the maximum over windows. Batch '

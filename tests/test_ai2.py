@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 import h5py, numpy as np, pytest, requests, torch
 import ai2_reference as ref
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from elmo_fastai.errors import ModelFileError
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
+from elmo_fastai.bilm import BiLM, BiLMConfig, ELMO_ORIGINAL
 from elmo_fastai.practice import ai2
 from elmo_fastai.practice.folder import load_bilm, save_bilm
-from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
+from elmo_fastai.tokens import ByteCharVocab, CharVocab
 from copies import local
 
 SENTS = ["She sat on the bank .".split(), ['.'], [], ['é'*40, 'x'*200, 'a'*47 + 'ß', 'bank'],

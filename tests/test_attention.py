@@ -1,6 +1,6 @@
 "The study of attention: the same guarantees as the biLM's, for each of its networks"
 import itertools, math
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pandas as pd, pytest, torch
 import torch.nn.functional as F
@@ -8,15 +8,13 @@ from fastai.torch_core import set_seed
 from torch import nn
 
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.text.tokens import SPECIALS, ByteCharVocab, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate, sentence_chars
-from elmo_fastai.data.batches import SentenceDataLoader
-from elmo_fastai.data.encoded import EncodedText
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.learner import bilm_learner, bilm_split
-from elmo_fastai.tasks.tag import elmo_tagger_learner
-from elmo_fastai.data.blocks import ClassifyDataLoaders, TagDataLoaders
+from elmo_fastai.tokens import SPECIALS, ByteCharVocab, WordVocab
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.learner import evaluate, bilm_learner, bilm_split, sentence_chars
+from elmo_fastai.batches import SentenceDataLoader, EncodedText, ElmoDataLoaders
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.tagger import elmo_tagger_learner
+from elmo_fastai.blocks import ClassifyDataLoaders, TagDataLoaders
 from made import quietly
 from pages import page
 
@@ -47,7 +45,7 @@ def test_other_files_refuse_these_networks_and_nonsense(tmp_path):
         study.gap_nats(make(*NEXT[0]), chars_of('the cat sat .'), torch.ones(1, 6).long())
 
 def test_a_frozen_classifier_trains_no_norms():
-    from elmo_fastai.tasks.classify import elmo_classifier_learner
+    from elmo_fastai.classifier import elmo_classifier_learner
 
     data = pd.DataFrame([(s, i % 2) for s in SENTS for i in (0, 1)]*4, columns=['text', 'label'])
     dls = ClassifyDataLoaders.from_df(data, char_vocab=CHARS, device='cpu')
@@ -246,13 +244,10 @@ def test_every_weight_learns(how):
     (dict(goal='masked', share_softmax=False), 'one output layer'),
     (dict(depth='meet'), "goal='masked'")])
 def test_a_configuration_that_cannot_be(change, match):
-    settings = make(*NEXT[2]).config.to_dict()
-    assert AttentionConfig.from_dict(settings).to_dict() == settings
+    settings = vars(make(*NEXT[2]).config)
+    assert vars(AttentionConfig.from_dict(settings)) == settings
     with pytest.raises(ValueError, match=match):
         AttentionConfig.from_dict(settings | change)
-
-def test_every_field_has_its_check():
-    assert all(callable(field.metadata['check']) for field in fields(AttentionConfig))
 
 # what attention has not
 

@@ -1,170 +1,119 @@
-"Loaders against slow, obvious references; fastai's machinery around them; wrong input"
+"Encoded text, padding and loaders against slow, obvious references; each door; wrong input"
 import pickle
 from collections import Counter
-import pytest, torch
-from hypothesis import given, strategies as st
-from fastai.data.all import DataLoaders, set_seed
+import datasets, numpy as np, pandas as pd, pytest, torch
+from fastai.data.all import (
+    ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TensorCategory, TfmdLists,
+    set_seed)
 from fastai.learner import Learner
+from hypothesis import given, strategies as st
+from elmo_fastai.batches import (
+    BiLMBlock, ElmoDataLoaders as Loaders, ElmoPadChunk, EncodedText, LOADERS,
+    SentenceDataLoader, StreamDataLoader, TokenTypes)
 from elmo_fastai.errors import CorpusError
-from elmo_fastai.text.corpora import Corpus, Sentence
-from elmo_fastai.text.tokens import CharVocab, SPECIALS, WordVocab
-from elmo_fastai.data.batches import (
-    LOADERS, NeighbourDataLoader, SentenceDataLoader, StreamDataLoader)
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from loading import Count, common, corpora, encode, found, key, reference, same, ss
+from elmo_fastai.text.read import Corpus, Sentence
+from elmo_fastai.tokens import (
+    BOS, CharVocab, ElmoTokens, ElmoTransform, EOS, PAD, SPECIALS, TensorChars, TensorTokens,
+    WordVocab)
+from loading import Count, common, corpora, encode, found, key, reference, same, ss, token
 
 torch.set_num_threads(1)
+KINDS = dict(sentences=dict(bs=2), stream=dict(bs=2, seq_len=4))
+each_kind = pytest.mark.parametrize('kind', KINDS)
+each_loader = pytest.mark.parametrize('cls,kw', [
+    (SentenceDataLoader, dict(bs=4)), (StreamDataLoader, dict(bs=4, seq_len=8))])
 
-# multisets
+# the text as an array
 
-@given(corpora, st.sampled_from(['sentences', 'stream', 'cbow']), st.integers(1, 5),
-       st.integers(1, 7), st.booleans())
-@common
-def test_no_batch_has_a_false_end(ss, kind, bs, max_words, shuffle):
+@pytest.mark.parametrize('ss,max_words,ids,fwd,bwd,cuts', [
+    ([['<pad>', '</s>', '<s>', 'a']], None, [1, 3, 4, 5, 6, 2],
+     [1, 1, 1, 4, 3, 0], [0, 2, 1, 1, 1, 4], (0, 0, 0)),         # typed marks are text
+    ([['a', 'b'], []], None, [1, 3, 4, 2, 1, 2], [4, 5, 3, 0, 0, 0], [0, 2, 4, 5, 0, 0],
+     (0, 0, 0)),                                                 # a blank predicts nothing
+    ([['a', 'b', 'c'], ['b'], ['c', 'a', 'b']], 2, [1, 3, 4, 1, 4, 2, 1, 5, 3],
+     [5, 4, 0, 4, 3, 0, 6, 5, 0], [0, 2, 5, 0, 2, 4, 0, 2, 6], (2, 2, 0)), # a cut is no end
+    ([['a', 'b']], 2, [1, 3, 4, 2], [4, 5, 3, 0], [0, 2, 4, 5], (0, 0, 0)),
+    ([['x'*99]], None, [1, 3, 2], [4, 3, 0], [0, 2, 4], (0, 0, 1))])
+def test_an_encoded_text(ss, max_words, ids, fwd, bwd, cuts):
     text = encode(ss, max_words=max_words)
-    kw = dict(sentences={}, stream=dict(seq_len=2), cbow=dict(context_size=1))[kind]
-    try: dl = LOADERS[kind](text, bs=bs, shuffle=shuffle, **kw)
-    except CorpusError: return                                   # too short for it
-    if kind == 'cbow':
-        ends = sum(int((words[:, 1] == 3).sum()) for words,_,_ in dl)
-        assert ends == sum(0 < len(s) <= max_words for s in ss)
-        return
-    assert Counter(found(dl)) == Counter(reference(ss, text, max_words))
-    ss = [s for s in ss if s]                                    # a blank has no target
-    n = sum(min(len(s), max_words) + (len(s) <= max_words) for s in ss)
-    assert [sum(int((b[i] != 0).sum()) for b in dl) for i in (1, 2)] == [n, n]
-    assert sum(int((b[1] == 3).sum()) for b in dl) == sum(len(s) <= max_words for s in ss)
+    _, *targets = text.take(np.arange(len(ids)))
+    assert text.ids.tolist() == ids and [t.tolist() for t in targets] == [fwd, bwd]
+    assert text.cuts == cuts and len(text) == len(ss) == len(list(text))
+    assert text[-1].tolist() == text[np.int64(len(ss) - 1)].tolist()
+    with pytest.raises(IndexError): text[len(ss)]
 
-def test_a_text_of_cut_sentences_is_too_short_for_cbow():
-    text = encode([list('abcdef')]*3, max_words=3)
-    with pytest.raises(CorpusError, match='context_size=2.*one more.*cut.*longest here has 3'):
-        NeighbourDataLoader(text, context_size=2)
-    [batch] = NeighbourDataLoader(encode([list('abcdef')], max_words=4), context_size=2)
-    assert len(batch[-1]) == 1
+def test_table_grows_for_new_text():
+    types = TokenTypes(WordVocab.build([['a']]))
+    for ss in [['a', 'b']], [['c', 'a']]: EncodedText(ss, types)
+    assert types.tokens == [PAD, BOS, EOS, 'a', 'b', 'c'] == types.char_vocab.decode(types.chars)
+    assert types.words.tolist() == [0, 2, 3, 4, 1, 1] and len(types.new()) == 3
 
-def test_notes_of_cut_sentences_are_shown_beside_their_tokens():
-    text = encode([['a', 'b', 'c'], ['d']], max_words=2, tags=[['A', 'B', 'C'], ['D']])
-    for dl in (SentenceDataLoader(text, sort=False), StreamDataLoader(text, bs=1, seq_len=6)):
-        shown = dl.show_batch(show=False)
-        assert ' '.join(shown.tags).split() == '· A B · D ·'.split()
-        assert ' '.join(shown['forward targets']).split() == 'a b · d </s> ·'.split()
+# loaders: the multiset of examples, the order
 
-@given(
-    corpora, st.integers(1, 5), st.booleans(), st.sampled_from([None, 1, 9, 40]), st.integers(1, 2)
-)
+@given(corpora, st.integers(1, 5), st.booleans(), st.sampled_from([None, 1, 9, 40]),
+       st.integers(1, 2), st.sampled_from([None, 1, 3]))
 @common
-def test_sentences(ss, bs, shuffle, max_tokens, min_freq):
-    text = encode(ss, min_freq)
+def test_sentences(ss, bs, shuffle, max_tokens, min_freq, max_words):
+    text = encode(ss, min_freq, max_words=max_words)
     dl = SentenceDataLoader(text, bs=bs, shuffle=shuffle, max_tokens=max_tokens)
-    assert Counter(found(dl)) == Counter(reference(ss, text))
     batches = list(dl)
+    assert Counter(found(batches)) == Counter(reference(ss, text, max_words))
     lens = [(x[..., 0] != 0).sum(1) for x, *_ in batches]
-    assert torch.cat(lens).tolist() == [len(ss[i]) + 2 for i in dl.order] and len(batches) == len(
-        dl)
+    assert torch.cat(lens).tolist() == text.lens[dl.order].tolist() and len(batches) == len(dl)
     for l, (x, *_) in zip(lens, batches):
         assert (l.diff() >= 0).all() and len(l) <= bs and x.shape[1] == l.max()
-        assert max_tokens is None or x.shape[0] == 1 or x.shape[0]*x.shape[1] <= max_tokens
+        assert max_tokens is None or len(x) == 1 or x[..., 0].numel() <= max_tokens
 
-
-@given(corpora, st.integers(1, 5), st.integers(1, 12), st.booleans())
+@given(corpora, st.integers(1, 5), st.integers(1, 12), st.booleans(), st.sampled_from([None, 2]))
 @common
-def test_streams(ss, bs, seq_len, shuffle):
-    text = encode(ss)
-    if -(-len(text.ids)//bs) < seq_len:
-        with pytest.raises(CorpusError, match=f'seq_len={seq_len}'):
-            StreamDataLoader(text, bs=bs, seq_len=seq_len)
-        return
-    dl = StreamDataLoader(text, bs=bs, seq_len=seq_len, shuffle=shuffle)
-    assert Counter(found(dl)) == Counter(reference(ss, text))
-    assert len(list(dl)) == len(dl) and all(
-        b[0].shape[0] == bs and b[0].shape[1] <= seq_len for b in dl)
-
-
-@given(corpora, st.integers(1, 4), st.integers(1, 6))
-@common
-def test_rows_of_streams_go_on(ss, bs, seq_len):
+def test_streams(ss, bs, seq_len, shuffle, max_words):
     "Row r of a batch goes on where row r of the last one ended, so a state may be carried along"
-    text = encode(ss)
-    if -(-len(text.ids)//bs) < seq_len: return
-    rows = torch.cat([x for x, *_ in StreamDataLoader(text, bs=bs, seq_len=seq_len)], 1).flatten(
-        0, 1)
-    assert (list(map(key, rows[:len(text.ids)])) == list(map(key, text.types.chars[text.ids]))
-            and not rows[len(text.ids):].any())
-
-
-@given(corpora, st.integers(1, 5), st.integers(1, 4), st.booleans())
-@common
-def test_cbow(ss, bs, k, shuffle):
-    text = encode(ss)
-    v, cv = text.types.vocab, text.types.char_vocab
-    ref = Counter()
-    for s in ss:
-        ids, rows = [2, *v.encode(s), 3], [cv.specials[1], *cv.encode(s), cv.specials[2]]
-        for i in range(k, len(ids)-k):
-            around = [*range(i-k, i), *range(i+1, i+k+1)]
-            ref[tuple(ids[j] for j in around), tuple(key(rows[j]) for j in around), ids[i]] += 1
-    if not ref:
-        with pytest.raises(CorpusError, match=f'context_size={k}'):
-            NeighbourDataLoader(text, context_size=k)
+    text = encode(ss, max_words=max_words)
+    def make(): return StreamDataLoader(text, bs=bs, seq_len=seq_len, shuffle=shuffle)
+    if -(-len(text.ids)//bs) < seq_len:
+        with pytest.raises(CorpusError, match=f'seq_len={seq_len}'): make()
         return
-    dl = NeighbourDataLoader(text, bs=bs, context_size=k, shuffle=shuffle)
-    got = Counter((tuple(w.tolist()), tuple(map(key, c)), int(y)) for b in dl for w,c,y in zip(*b))
-    assert (got == ref and dl.examples == sum(ref.values())
-            and dl.skipped == sum(len(s) + 2 < 2*k + 1 for s in ss))
-    assert not {0, 2, 3} & {y for *_,y in got}
+    dl = make()
+    batches = list(dl)
+    assert Counter(found(batches)) == Counter(reference(ss, text, max_words))
+    assert len(batches) == len(dl) and {len(x) for x, *_ in batches} == {bs}
+    assert max(x.shape[1] for x, *_ in batches) <= seq_len
+    if shuffle: return
+    rows = torch.cat([x for x, *_ in batches], 1).flatten(0, 1)
+    n = len(text.ids)
+    assert [*map(key, rows[:n])] == [*map(key, text.types.chars[text.ids])] and not rows[n:].any()
 
-loaders = [
-    (SentenceDataLoader, dict(bs=4)),
-    (StreamDataLoader, dict(bs=4, seq_len=8)),
-    (NeighbourDataLoader, dict(bs=16, context_size=1)),
-]
-
-
-@pytest.mark.parametrize('cls,kw', loaders)
+@each_loader
 def test_shuffling(cls, kw):
     text = encode(ss)
-    make = lambda **o: cls(text, **{**kw, 'shuffle': True, **o})
-    a,b = make(seed=1), make(seed=1)
+    def make(**args): return cls(text, **{**kw, 'shuffle': True, **args})
+    a, b, workers = make(seed=1), make(seed=1), make(seed=1, num_workers=2)
     first = list(a)
     assert same(first, list(b)) and same(list(a), list(b))       # epoch by epoch
+    assert same(first, list(workers))
     assert not same(first, list(a)) and not same(first, list(make(seed=2)))
     def run(): set_seed(3); return list(make())
     assert same(run(), run())
     assert same(list(make(shuffle=False)), list(make(shuffle=False, seed=9)))
 
-@pytest.mark.parametrize('cls,kw', loaders)
-def test_worker_processes_change_nothing(cls, kw):
-    text = encode(ss)
-    make = lambda n: cls(text, **kw, shuffle=True, seed=1, num_workers=n)
-    one, two = list(make(0)), list(make(2))
-    assert same(one, two)
-
-@pytest.mark.parametrize('cls,kw', loaders)
+@each_loader
 def test_pickle_new_and_empty(cls, kw):
     dl = cls(encode(ss), **kw, shuffle=True, seed=1)
     assert same(list(pickle.loads(pickle.dumps(dl))), list(dl))
-    assert all(
-        getattr(dl.new(), k) == getattr(dl, k) for k in ('size', 'seed', 'shuffle', *dl._own)
-    )
+    again = dl.new()
+    for k in ('size', 'seed', 'shuffle', *dl._own): assert getattr(again, k) == getattr(dl, k)
     other = EncodedText([['new', 'w1', 'w2', 'w3']*9], dl.types)
     assert dl.new(other, shuffle=False, bs=1).types is dl.types
-    empty = dl.new(dl.dataset.new_empty())
-    assert len(empty) == 0 and list(empty) == [] and empty.vocab is dl.vocab
+    for empty in (dl.new(dl.dataset.new_empty()),
+                  cls(EncodedText([], TokenTypes(WordVocab(SPECIALS))))):
+        assert len(empty) == 0 and list(empty) == []
     with pytest.raises(ValueError, match='does not contain any batches'): empty.one_batch()
 
-
-def test_learned_alphabet():
-    cv = CharVocab.build(ss, max_chars=6)
-    text = EncodedText(ss, TokenTypes(WordVocab.build(ss), cv))
-    x,*_ = SentenceDataLoader(text).one_batch()
-    assert x.shape[-1] == 6 and cv.decode(x[0])[1] == 'w0'
-
-@pytest.mark.parametrize('cls,kw', loaders)
+@each_loader
 def test_learner_trains_and_exports(cls, kw, tmp_path):
     text = encode(ss)
     dls = DataLoaders(cls(text, **kw, shuffle=True), cls(text, **kw))
-    assert dls.n_inp == (2 if cls is NeighbourDataLoader else 1)
+    assert dls.n_inp == 1
     learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean(), path=tmp_path)
     with learn.no_bar(), learn.no_logging(): learn.fit(1)
     learn.export('l.pkl')
@@ -179,36 +128,181 @@ def test_get_preds_in_the_order_of_the_text():
         with learn.no_bar(): p = learn.get_preds(1)[0]
         assert p.tolist() == [50*n for n in text.lens]
 
-def test_show_batch():
-    gold = [Sentence(s, [f'T{len(s)}']*len(s), ['s/1', *[None]*(len(s)-1)]) for s in ss]
-    c = Corpus('c', dict(train=[s.text for s in gold], valid=['', 'a b c d']), 'space')
-    c.gold = {'train': gold}
-    for kind in ('sentences', 'stream', 'cbow'):
-        kw = dict(seq_len=16, bs=4) if kind=='stream' else {}
-        dl = ElmoDataLoaders.from_corpus(c, kind=kind, seed=1, shuffle=True, **kw).train
-        df = dl.show_batch(show=False, max_n=4)
-        assert len(df) == 4 and {'tags', 'senses'} <= set(df.columns)
-        gold = {(t,g) for s in c.gold['train'] for t,g in zip(s.tokens, s.tags)}
-        pairs = (zip(df['target'], df['tags']) if kind == 'cbow' else [p
-            for a, b in zip(df['text'], df['tags'])
-            for p in zip(a.split(), b.split(), strict=True)])
-        assert all(p in gold or (p[0] in SPECIALS and p[1]=='·') for p in pairs)
-    b = dl.one_batch()
-    assert list(dl.show_batch(b, show=False).columns) == ['left', 'target', 'right']
-
-def test_readable_rows():
-    df = SentenceDataLoader(encode([['a', 'b']])).show_batch(show=False)
-    assert df.values.tolist() == [['<s> a b </s>', 'a b </s> ·', '· <s> a b']]
-
-def test_no_sentences_are_no_batches():
-    text = EncodedText([], TokenTypes(WordVocab(SPECIALS)))
-    for cls in (SentenceDataLoader, StreamDataLoader, NeighbourDataLoader):
-        assert not len(text) and not list(cls(text))
-
 def test_a_budget_of_tokens_also_in_the_order_of_the_text():
     text = encode([['a']*n for n in (2, 50, 1, 1, 1, 30, 2, 2)])
     dl = SentenceDataLoader(text, bs=3, max_tokens=60, sort=False)
     assert dl.order.tolist() == list(range(8))
     assert [tuple(x.shape[:2]) for x,*_ in dl] == [(1, 4), (1, 52), (3, 3), (1, 32), (2, 4)]
 
-# wrong input that once slipped through
+def test_a_batch_as_text():
+    text = encode([['a', 'b', 'c'], ['d']], max_words=2, tags=[['A', 'B', 'C'], ['D']])
+    for dl in (SentenceDataLoader(text, sort=False), StreamDataLoader(text, bs=1, seq_len=6)):
+        shown = dl.show_batch(show=False)
+        assert ' '.join(shown.tags).split() == '· A B · D ·'.split()
+        assert ' '.join(shown['forward targets']).split() == 'a b · d </s> ·'.split()
+    gold = [Sentence(s, [f'T{len(s)}']*len(s), ['s/1', *[None]*(len(s)-1)]) for s in ss]
+    c = Corpus('c', dict(train=[s.text for s in gold], valid=['', 'a b c d']), 'space',
+               dict(train=gold))
+    right = {pair for s in gold for pair in zip(s.tokens, s.tags)}
+    for kind,kw in dict(sentences={}, stream=dict(seq_len=16, bs=4)).items():
+        df = Loaders.from_corpus(c, kind=kind, seed=1, shuffle=True, **kw).show_batch(
+            show=False, max_n=4)
+        assert len(df) == 4 and {'tags', 'senses'} <= {*df.columns}
+        for a,b in zip(df['text'], df['tags']):
+            for token,tag in zip(a.split(), b.split(), strict=True):
+                assert (token, tag) in right or (token in SPECIALS and tag == '·')
+    assert not Loaders.from_corpus(c, tokenizer=list).train.text.notes
+
+# padding, and fastai's own pipeline
+
+@given(st.lists(st.lists(token, max_size=5), min_size=1, max_size=4))
+@common
+def test_pad_chunk_and_back(ss):
+    tfm, pad = ElmoTransform(vocab=WordVocab.build([['a']])), ElmoPadChunk()
+    items = [tfm(s) for s in ss]
+    T = max(len(s) + 2 for s in ss)
+    for i, ((o, j), old) in enumerate(zip(pad([(o, i) for i, o in enumerate(items)]), items)):
+        assert i == j and o.words.shape == (T,) and o.chars.shape == (T, 50)
+        back, _ = pad.decode((o, i))
+        assert torch.equal(back.words, old.words) and torch.equal(back.chars, old.chars)
+        assert not o.words[len(back.words):].any() and not o.chars[len(back.words):].any()
+
+def test_every_part_with_a_row_per_token_is_padded():
+    class Marks(TensorTokens): fill = 7
+    class Other(TensorTokens): "A part of a user's own, with columns"
+    sample = [(TensorChars(torch.ones(n, 4).short()), Marks(torch.ones(n)),
+               Other(torch.ones(n, 2, 3)), TensorCategory(1), 'text') for n in (3, 0, 1)]
+    for (chars, marks, other, label, text), n in zip(ElmoPadChunk()(sample), (3, 0, 1)):
+        assert chars.dtype == torch.int16 and type(marks) is Marks and other.shape == (3, 2, 3)
+        assert marks.tolist() == [1]*n + [7]*(3 - n) and not other[n:].any()
+        assert (label, text) == (1, 'text')
+        back = ElmoPadChunk().decode((chars, marks, other))
+        assert [len(part) for part in back] == [n]*3
+    [(blank,)] = ElmoPadChunk()([(TensorChars(torch.ones(0, 4)),)])
+    assert blank.shape == (1, 4) and not blank.any()
+
+def test_pipelines_of_fastai():
+    df = pd.DataFrame({'body': [' '.join(s) for s in ss]})
+    ds = Datasets(df, [[ColReader('body'), ElmoTransform('space')]])
+    tl = TfmdLists([*df.body], ElmoTransform('space'))
+    for items in (ds, tl):
+        dl = SentenceDataLoader(items, bs=5)
+        assert Counter(found(dl)) == Counter(reference(ss, dl.text))
+    dls = ds.dataloaders(bs=4, before_batch=ElmoPadChunk(), num_workers=0, shuffle=False)
+    o, = dls.one_batch()
+    assert type(o) is ElmoTokens and o.words.shape == o.chars.shape[:2] == (4, 6)
+    assert dls.train.decode_batch(dls.one_batch())[1] == (' '.join(ss[1]),)
+    for kind,kw in dict(sentences={}, stream=dict(seq_len=8)).items():
+        block = DataBlock(BiLMBlock(kind, tokenizer='space', max_words=5, **kw),
+                          get_x=ColReader('body'), splitter=RandomSplitter(seed=1))
+        dls = block.dataloaders(df, bs=4)
+        assert (len(dls.train.text), len(dls.valid.text)) == (48, 12)
+        assert dls.train.text.cuts.words > 0 and dls.valid.types is dls.train.types
+        assert len(pickle.loads(pickle.dumps(dls)).train) == len(dls.train)
+        assert len(dls.one_batch()) == 3 and len(dls.new_empty().train) == 0
+
+def test_a_cut_item_has_no_false_end():
+    tfm = ElmoTransform('space', vocab=WordVocab.build([list('abcd')]), max_words=2)
+    [(_, fwd, bwd)] = SentenceDataLoader(TfmdLists(['a b c d', 'a b'], tfm), sort=False)
+    assert fwd.tolist() == [[4, 5, 0, 0], [4, 5, 3, 0]]
+    assert bwd.tolist() == [[0, 2, 4, 0], [0, 2, 4, 5]]
+
+# loaders of a corpus: each door for each kind
+
+LINES = ['a b c d', 'b c d e f', 'c d e', 'd e f a b', 'e f', 'f a b c d e']*3
+SMALL = Corpus('c', dict(train=['a b c']*9, valid=['a']), 'space')
+
+def doors(lines, folder):
+    "The loaders of the same lines by each factory; the first two lines validate, too"
+    (folder/'t.txt').write_text('\n'.join(lines))
+    (folder/'v.txt').write_text('\n'.join(lines[:2]))
+    def data(lines): return datasets.Dataset.from_dict(dict(text=lines))
+    corpus = Corpus('c', dict(train=lines, valid=lines[:2]))
+    df = pd.DataFrame(dict(text=lines + lines[:2], is_valid=[False]*len(lines) + [True]*2))
+    both = datasets.DatasetDict(train=data(lines), validation=data(lines[:2]))
+    return dict(
+        corpus=lambda **kw: Loaders.from_corpus(corpus, **kw),
+        df=lambda **kw: Loaders.from_df(df, **kw),
+        files=lambda **kw: Loaders.from_files(folder/'t.txt', valid=folder/'v.txt', **kw),
+        dataset=lambda **kw: Loaders.from_dataset(both, **kw))
+
+@each_kind
+@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset'])
+def test_each_door(kind, door, tmp_path):
+    make, ref = [doors([*LINES, '', ' \t '], tmp_path)[name] for name in (door, 'corpus')]
+    dls, ref = make(kind=kind, **KINDS[kind]), ref(kind=kind, **KINDS[kind])
+    assert dls.vocab.itos == ref.vocab.itos and dls.skipped['blank lines'] == 2
+    for dl,other in zip(dls, ref):
+        assert len(dl) == len(other) and Counter(found(dl)) == Counter(found(other))
+    assert len(pickle.loads(pickle.dumps(dls)).train) == len(ref.train)
+    assert len(dls.new_empty().train) == 0
+    with pytest.raises(CorpusError, match='seq_len=5000'): make(kind='stream', bs=1, seq_len=5000)
+    with pytest.raises(CorpusError, match='there is no text|not one word'):
+        doors([' ', '\t'], tmp_path)[door]()
+
+def test_what_a_corpus_says():
+    c = Corpus('c', dict(train=['a b', '', '  ', 'b c d e'], valid=['a z', '', 'x'*99]), 'space')
+    dls = Loaders.from_corpus(c, bs=2, max_words=3)
+    assert dls.skipped == {'blank lines': 3} and dls.corpus is c
+    assert dls.cuts == dict(train=(1, 1, 0), valid=(0, 0, 1))
+    assert dls.vocab.itos[4:] == ['b', 'a', 'c', 'd'] and 'z' in dls.types.tokens
+    assert dls.train.shuffle and not dls.valid.shuffle
+    vocab = WordVocab.build([['z']])
+    assert Loaders.from_corpus(c, vocab=vocab).vocab is vocab
+    s = Loaders.from_corpus(c, kind='stream', bs=2, seq_len=4)
+    assert s.valid.size == 1 and not s.train.shuffle
+    assert sum(int((f != 0).sum()) for _, f, _ in s.valid) == 5
+    c = Corpus('c', dict(train=["didn't go"]*20, test=['b']), 'space')
+    dls = Loaders.from_corpus(c, tokenizer='words', valid_pct=.25)
+    assert dls.corpus.tokenizer == 'words' and c.tokenizer == 'space' and 'did' in dls.vocab.o2i
+    assert (len(dls.train.text), len(dls.valid.text)) == (15, 5) and dls.corpus.test == ['b']
+
+@each_kind
+def test_a_loader_of_other_text(kind):
+    "In its order, by the same words"
+    dls = Loaders.from_corpus(Corpus('c', dict(train=LINES, valid=LINES)), kind=kind,
+                              **KINDS[kind])
+    n = len(dls.types)
+    dl = dls.test_dl(['a b c d e f g', ['f', 'a', 'b', 'c', 'd']])
+    assert sum(len(b[-1]) for b in dl) and len(dls.types) == n and dl.vocab is dls.vocab
+    with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
+    with pytest.raises(CorpusError, match='no texts'): dls.test_dl([])
+
+def of_lines(**splits): return Loaders.from_corpus(Corpus('c', splits, 'space'))
+
+@pytest.mark.parametrize('call,error,why', [
+    (lambda: encode([['a']], max_words=-1), ValueError, 'max_words=-1'),
+    (lambda: ElmoPadChunk()([]), TypeError, 'none of these 0 samples'),
+    (lambda: ElmoPadChunk()([('a',)]), TypeError, 'none of these 1 samples'),
+    (lambda: ElmoPadChunk()([(TensorChars(torch.ones(3, 4)), TensorTokens(torch.ones(2)))]),
+     CorpusError, '3 and 2 rows'),
+    (lambda: SentenceDataLoader(['a b']), TypeError, 'ElmoTransform'),
+    *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), ValueError, why) for kw,why in (
+        (dict(kind='lm'), "kind='lm'"), (dict(bs=0), 'bs must be a whole number'),
+        (dict(bs=2.5), 'whole number'), (dict(max_tokens=-1), 'whole number'),
+        (dict(val_bs=0), 'bs must be'))],
+    (lambda: BiLMBlock('lm'), ValueError, "kind='lm'"),
+    (lambda: Loaders.from_corpus(SMALL, kind='stream', seqlen=1), TypeError, "argument 'seqlen'"),
+    *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), CorpusError, 'splits of its own')
+      for kw in (dict(valid=['a']), dict(text_col='text'), dict(token_col=0))],
+    (lambda: of_lines(train=['a']), CorpusError, "1 lines with text can't be split"),
+    (lambda: of_lines(train=['a'], valid=['']), CorpusError, "'valid'.*not one word"),
+    (lambda: of_lines(train=[], valid=['a']), CorpusError, 'no lines to train on'),
+    (lambda: of_lines(train=['', ' \t'], valid=['a']), CorpusError, '2 lines and not one word'),
+    (lambda: Loaders.from_corpus(['a b', 'c'], valid_pct=0), CorpusError, 'missing or empty')])
+def test_refuses(call, error, why):
+    with pytest.raises(error, match=why): call()
+
+@pytest.mark.parametrize('bad', [7, b'abc', None, float('nan'), pd.NA])
+@pytest.mark.parametrize('held', [2, 3])        # among the validation items, the training items
+def test_a_block_refuses_rows_that_are_no_text(bad, held):
+    df = pd.DataFrame(dict(text=['a b', 'c', bad, 'd']), dtype=object, index=[10, 11, 12, 13])
+    block = DataBlock(BiLMBlock(), get_x=ColReader('text'),
+                      splitter=lambda o: ([i for i in range(4) if i != held], [held]))
+    with pytest.raises(TypeError, match='Sentence 12 is'): block.dataloaders(df, bs=2)
+
+def test_a_learned_alphabet():
+    cv = CharVocab.build(ss, max_chars=6)
+    text = EncodedText(ss, TokenTypes(WordVocab.build(ss), cv))
+    x,*_ = SentenceDataLoader(text).one_batch()
+    assert x.shape[-1] == 6 and cv.decode(x[0])[1] == 'w0'

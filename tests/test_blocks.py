@@ -10,12 +10,13 @@ from torch import nn
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Sentence
-from elmo_fastai.text.tokens import ByteCharVocab, WordVocab, space_tokenize
-from elmo_fastai.data.blocks import (
+from elmo_fastai.text.tokenizers import space_tokenize
+from elmo_fastai.tokens import ByteCharVocab, WordVocab
+from elmo_fastai.blocks import (
     IGNORE, ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TagLoss, TagsBlock, TensorTags,
     TokensTransform, WordsBlock)
-from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.tasks.tag import elmo_tagger_learner
+from elmo_fastai.classifier import elmo_classifier_learner
+from elmo_fastai.tagger import elmo_tagger_learner
 from loading import common
 from made import bilm, close, quietly
 

@@ -144,7 +144,8 @@ def test_most_code_of_the_course_is_for_the_reader_not_for_the_library():
 def test_open_cells_fit_on_a_screen(nb):
     for c in cells(nb, 'code'):
         if folded(c): continue
-        assert len(code_lines(c)) <= 20, f"{c['id']}: {len(code_lines(c))} lines"
+        most = 25 if source(c).startswith('#| exports') else 20
+        assert len(code_lines(c)) <= most, f"{c['id']}: {len(code_lines(c))} lines"
         assert max(map(len, code_lines(c)), default=0) <= 92, c['id']
 
 @each_taught
@@ -198,7 +199,7 @@ def test_each_sentence_of_a_recap_names_what_shows_it(nb):
             if number.isdigit() and int(number) < 10: continue              # two layers, 1 and 2
             assert shown(number, said), f'{number} is not in the output of {ids}: {bullet}'
 
-@each_taught
+@rule_for(taught[1:])                                        # the quickstart takes ten minutes
 def test_three_quick_questions(nb):
     text, _ = section(nb, 'Three quick questions')
     assert text.count('<details>') == text.count('</details>') == 3

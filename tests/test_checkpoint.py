@@ -16,13 +16,13 @@ from elmo_fastai.practice.checkpoint import (
     Checkpoints, Resume, checkpoints_in, find_checkpoint, resume)
 from elmo_fastai.practice.files import load_plain, save_plain
 from elmo_fastai.practice.streams import stream_loaders
-from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.text.tokens import WordVocab
-from elmo_fastai.nn.bilm import BiLMConfig
-from elmo_fastai.data.batches import LOADERS
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.train.learner import CarryState, TimeBudget, bilm_learner
+from elmo_fastai.text.read import Corpus
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.tokens import WordVocab
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.batches import ElmoDataLoaders, EncodedText, LOADERS, TokenTypes
+from elmo_fastai.learner import CarryState, bilm_learner
+from elmo_fastai.practice.learners import TimeBudget
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('held_throughout')]
 
@@ -184,7 +184,7 @@ def test_training_on_a_stream(corpus, tmp_path, n):
 
 @pytest.mark.parametrize('kind,kwargs', [
     ('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)),
-    ('stream', dict(bs=3, seq_len=10)), ('cbow', dict(bs=50))])
+    ('stream', dict(bs=3, seq_len=10))])
 def test_skipped_batches(corpus, kind, kwargs):
     sents = [line.split() for line in corpus.train]
     text = EncodedText(sents, TokenTypes(WordVocab.build(sents)))

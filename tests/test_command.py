@@ -8,15 +8,16 @@ from pathlib import Path
 import pandas as pd, pytest, torch
 
 from elmo_fastai.errors import CheckpointError, CorpusError, ModelFileError
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.nn.bilm import elmo_configs, evaluate
+from elmo_fastai.bilm import elmo_configs
+from elmo_fastai.learner import evaluate, bilm_learner
+from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.practice import run as training
 from elmo_fastai.practice.command import elmo_pretrain, one_line_errors, pretrain, seconds
 from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.run import BY_LENGTH, RECIPES, SHORT, by_length, new_settings
-from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.train.learner import bilm_learner
+from elmo_fastai.text.read import Corpus
+from elmo_fastai.text.corpora import toy_corpus
 
 root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')

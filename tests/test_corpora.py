@@ -302,7 +302,7 @@ ROWS = '\n'.join('\t'.join([str(i), word, '_', tag, *'______'])
 
 def test_a_treebank(tmp_path):
     "A blank in a word does not end it; a part may lie in several files"
-    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.batches import ElmoDataLoaders
     for part in ('train-a', 'train-b', 'dev', 'test'):
         (tmp_path/f'vi_vtb-ud-{part}.conllu').write_text(ROWS, encoding='utf-8')
     c = treebank('UD_Vietnamese-VTB', tmp_path)
@@ -339,7 +339,7 @@ def test_gold_that_does_not_fit_its_lines():
 
 def test_gold_that_changed_after_the_corpus_was_made():
     "Tags of other tokens than those that are read are no tags"
-    from elmo_fastai.data.loaders import ElmoDataLoaders
+    from elmo_fastai.batches import ElmoDataLoaders
 
     corpus = Corpus.from_gold('changed', {k: [Sentence(['a', 'b'], ['X', 'Y'])]*2 for k in
         ('train', 'valid')})

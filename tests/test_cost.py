@@ -2,8 +2,8 @@
 from dataclasses import replace
 import pytest, torch
 from torch.utils.flop_counter import FlopCounterMode
-from elmo_fastai.text.tokens import ByteCharVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.tokens import ByteCharVocab
+from elmo_fastai.bilm import BiLM, BiLMConfig
 from pages import page
 
 pytestmark = pytest.mark.slow

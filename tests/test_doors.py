@@ -4,7 +4,7 @@ from pathlib import Path
 import h5py, pandas as pd, pytest
 from datasets import Dataset, DatasetDict
 from elmo_fastai.errors import CorpusError
-from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.practice.embed import embed_file
 from elmo_fastai.text.corpora import text_corpus

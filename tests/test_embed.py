@@ -5,7 +5,7 @@ from pathlib import Path
 import datasets, numpy as np, pandas as pd, pyarrow as pa, pytest, torch
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.text.tokenizers import word_tokenize
 from elmo_fastai.practice.embed import load_elmo
 from made import close, direct, lasting, same
 

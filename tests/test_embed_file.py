@@ -10,7 +10,7 @@ from elmo_fastai.practice import embed as module
 from elmo_fastai.practice.command import elmo_embed
 from elmo_fastai.practice.embed import embed_file
 from elmo_fastai.practice.files import lock_folder
-from elmo_fastai.text.tokens import word_tokenize
+from elmo_fastai.text.tokenizers import word_tokenize
 from made import close, direct, lasting, same
 
 class Unplugged(BaseException): pass

@@ -9,8 +9,8 @@ import numpy as np, pytest
 from after_render import BOX, LIVE, alive, boxed
 from browse import SHIFTS, served, shifted
 from notebooks import home, prose, read, source, texts
-from elmo_fastai.text.tokens import word_tokenize
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.text.tokenizers import word_tokenize
+from elmo_fastai.elmo import Elmo
 
 pytestmark = pytest.mark.slow
 

@@ -3,7 +3,7 @@ that finds their vectors"""
 import hashlib, json
 import h5py, numpy as np, pytest, torch
 import make_fixtures
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from make_fixtures import CASES, FOLDER, SENTENCES
 
 def vectors(name, folder=FOLDER):

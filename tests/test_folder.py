@@ -14,9 +14,9 @@ from safetensors.torch import load, save
 from elmo_fastai.all import Elmo, load_bilm, save_bilm, save_encoder
 from elmo_fastai.errors import ModelFileError
 from elmo_fastai.practice.folder import Folder, find_folder, write_files
-from elmo_fastai.text.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.train.speak import score
+from elmo_fastai.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.learner import score
 from made import S, VOCAB, bilm, make, same
 
 posix = pytest.mark.skipif(os.name != 'posix', reason='processes that fork')

@@ -68,12 +68,6 @@ def test_losses_of_language_models(corpus, kind):
     found = losses(bilm(corpus, **BILMS[kind]), len(wanted), .2 if is_adagrad else 5e-3)
     close(found, wanted, 1e-3)
 
-@own_seeds
-def test_losses_of_cbow(corpus):
-    set_seed(1)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=256, seed=3, device='cpu')
-    close(losses(cbow_learner(dls, dim=16), 50, 5e-3), RECORD['losses']['cbow'], 1e-4)
-
 @pytest.mark.parametrize('carry', [False, True])
 def test_vectors_of_an_ai2_model(carry):
     sents = ['the bank was old .', 'she sat on the bank .', 'they liked the film .']

@@ -10,7 +10,7 @@ from sklearn.pipeline import make_pipeline
 
 sys.path.insert(0, str(Path(__file__).parent/'benchmarks'))
 import imdb
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.bilm import BiLM, BiLMConfig
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 
 pytestmark = pytest.mark.slow

@@ -5,12 +5,12 @@ longer than its row is cut, and one warning of a call counts all of them."""
 import re, unicodedata, warnings
 from functools import cache
 import numpy as np, pandas as pd, pytest, torch
-from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
+from fastai.data.all import (
+    CategoryBlock, ColReader, DataBlock, DataLoaders, RandomSplitter, TfmdLists)
 from elmo_fastai.all import *
-from elmo_fastai.nn.bilm import guesses
-from elmo_fastai.tasks.cbow import word_vectors
+from elmo_fastai.cbow import word_vectors
 from elmo_fastai.text.read import Sentence
-from elmo_fastai.train.speak import fill, score
+from elmo_fastai.learner import fill, score
 from made import CFG, bilm, fit, make
 
 TEXT = 'Zo\u00eb likes the caf\u00e9'
@@ -37,10 +37,10 @@ def corpus_of(text):
     return Corpus('c', {'train': [f'{text} {i}' for i in range(30)], 'valid': [text]*3})
 
 @cache
-def cbow(chars):
-    source = corpus_of('the caf\u00e9 of Zo\u00eb is here')
-    dls = ElmoDataLoaders.from_corpus(source, kind='cbow', context_size=1, bs=8, device='cpu')
-    return cbow_learner(dls, dim=8, chars=chars)
+def cbow():
+    sents = TfmdLists(['the caf\u00e9 of Zo\u00eb is here']*8, ElmoTransform())
+    dls = DataLoaders(*[ELMODataLoader(sents, bs=8)]*2)
+    return cbow_learner(dls, CharCNN(8, filters=((2,8),)), 8)
 
 @cache
 def speaker():
@@ -81,8 +81,6 @@ DOORS = {               # of each door what it makes of a text
     'score': lambda text, folder: score(*speaker(), text)[0].fwd,
     'generate': lambda text, folder: generate(*speaker(), text, 2, temperature=0),
     'fill': lambda text, folder: fill(*speaker(), f'{text} ___ {text}').p,
-    'CBOW': lambda text, folder: cbow(False).predict(f'{text} ___ {text}')[2],
-    'CBOW by letters': lambda text, folder: cbow(True).predict(f'{text} ___ {text}')[2],
     'ClassifyDataLoaders': lambda text, folder: tokens_of(
         ClassifyDataLoaders.from_df(labelled(text), **CPU)),
     'a DataBlock': own_block,
@@ -132,13 +130,11 @@ def told(call):
 
 COUNTED = {             # how often these doors give a text to the model, and are silent otherwise
     'from_corpus': [], 'stream_loaders': [], 'to_tokens': [], 'ElmoTransform': [],
-    'NGramsTokenizer': [], 'CBOW': [], 'tag': [4], 'fill': [4], 'CBOW by letters': [4],
-    'ClassifyDataLoaders': [20]}
+    'NGramsTokenizer': [], 'tag': [4], 'fill': [4], 'ClassifyDataLoaders': [20]}
 
 @pytest.mark.parametrize('door', DOORS)
 def test_one_warning_counts_the_tokens_that_are_cut(door, tmp_path):
     for prepared in (classifier, tagger, speaker): prepared()
-    cbow(False), cbow(True)
     found = told(lambda: DOORS[door](TOO_LONG, tmp_path))
     if door == 'a DataBlock': assert sum(found) == 20 and len(found) == 2     # of its two loaders
     else: assert found == COUNTED.get(door, [2])
@@ -149,9 +145,8 @@ def sents(text): return [Sentence(text.split(), ['O']*len(text.split()))]*10
 @pytest.mark.parametrize('call,n', [
     (lambda: list(make().embed_iter(iter([TOO_LONG]*3000))), 6000),
     (lambda: next(make().embed_iter([TOO_LONG]*3000)), None),            # left early
-    (lambda: guesses(speaker()[0], TOO_LONG.split(), *speaker()[1:]), 2),
     (lambda: score(*speaker(), [TOO_LONG]*5, bs=2), 10),
-    (lambda: word_vectors(cbow(True), [LONG, 'a']), 1),
+    (lambda: word_vectors(cbow(), [LONG, 'a']), 1),
     (lambda: TagDataLoaders.from_sents(
         [*sents(TOO_LONG), Sentence(['a'], ['X'])], sents(TOO_LONG), **CPU), 40),
     (lambda: tagger().tag([TOO_LONG]*1000), 2000)])

@@ -9,10 +9,11 @@ from safetensors.numpy import load_file
 import stored
 from notebooks import cells, home
 from stored import live
-from elmo_fastai.text.tokens import SPECIALS, ByteCharVocab, WordVocab, word_tokenize
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.speak import fill, read_ends, score
+from elmo_fastai.text.tokenizers import word_tokenize
+from elmo_fastai.tokens import ByteCharVocab, SPECIALS, WordVocab
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.learner import fill, read_end, score
 
 pytestmark = pytest.mark.slow
 
@@ -197,7 +198,7 @@ def test_the_next_word_has_the_library_s_chances_under_node(node, exact):
                begun)
     for words,chances in zip(begun, got, strict=True):
         with torch.no_grad():
-            end, _ = read_ends(exact.lm, exact.char_vocab, [words], 0)
+            end, _ = read_end(exact.lm, exact.char_vocab, words, 0)
             logp = exact.lm.heads[0].log_prob(end)[0]
         logp[:4] = -torch.inf
         for T,found in zip((.2, 1, 2), chances):

@@ -5,7 +5,7 @@ from fastai.basics import Adam, Callback, noop, set_seed
 from fastai.callback.all import GradientAccumulation, MCDropoutCallback, SaveModelCallback
 
 from elmo_fastai.all import *
-from elmo_fastai.nn.bilm import evaluate
+from elmo_fastai.learner import evaluate
 from elmo_fastai.practice.checkpoint import checkpoints_in
 from made import quietly
 from steps import At, press
@@ -41,8 +41,6 @@ LEARNERS = dict(
     adagrad=lambda c: bilm(c, opt='adagrad', kind='stream', shuffle=True),
     carried=lambda c: bilm(c, CarryState(), SaveModelCallback(), kind='stream'),
     pieces=in_pieces, steps=lambda c: in_pieces(c, n_batches=5, shuffle=False),
-    cbow=lambda c: cbow_learner(
-        ElmoDataLoaders.from_corpus(c, kind='cbow', bs=32, device='cpu'), dim=8),
     tags=lambda c: of_a_task(c, 'tags'), classes=lambda c: of_a_task(c, 'classes'),
     tuned=lambda c: of_a_task(c, 'tuned'))
 
@@ -130,7 +128,7 @@ def test_what_lr_find_gives_back(corpus, tmp_path):
     with learn.added_cbs(GradientAccumulation(10_000)): finds(learn)
     assert (weight.grad == 1).all() and all(other.grad is None for other in others)
 
-@pytest.mark.parametrize('kind', ['sentences', 'stream', 'cbow'])
+@pytest.mark.parametrize('kind', ['sentences', 'stream'])
 def test_the_batch_that_is_shown_comes_next(corpus, kind):
     dl = ElmoDataLoaders.from_corpus(corpus, kind=kind, bs=4, device='cpu', shuffle=True).train
     shown, first = dl.one_batch()[0], next(iter(dl))[0]

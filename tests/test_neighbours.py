@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus, wikitext2
 from elmo_fastai.text.read import lines_of
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from copies import local
 from pages import page
 

@@ -7,7 +7,7 @@ import numpy as np, pandas as pd, pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.errors import CorpusError
-from elmo_fastai.text.corpora import Sentence
+from elmo_fastai.text.read import Sentence
 from elmo_fastai.practice.scores import bootstrap
 from pages import page
 

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import datasets, pytest, torch
 
-from elmo_fastai.nn.charcnn import TokenNorm
+from elmo_fastai.charcnn import TokenNorm
 from elmo_fastai.practice.files import find_device
 from elmo_fastai.practice.processes import (
     OwnRows, add_up, from_main, gather, is_main, several_processes)
 from elmo_fastai.practice.streams import stream_loaders
-from elmo_fastai.train.learner import bilm_learner
+from elmo_fastai.learner import bilm_learner
 
 sys.path.insert(0, str(Path(__file__).parent))
 import two_processes as job

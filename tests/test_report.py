@@ -4,14 +4,15 @@ import json, math
 import numpy as np, pytest
 from fastai.torch_core import set_seed
 
-from elmo_fastai.data.encoded import EncodedText
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate
+from elmo_fastai.batches import EncodedText, ElmoDataLoaders
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.learner import evaluate
 from elmo_fastai.practice.report import (
     counting, make_report, report_figure, report_text, save_report, share_line, shares)
 from elmo_fastai.practice.streams import stream_loaders
-from elmo_fastai.text.corpora import Corpus, toy_corpus
-from elmo_fastai.text.ngrams import KneserNey
+from elmo_fastai.text.read import Corpus
+from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.ngrams import KneserNey
 
 NANO = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16)
 

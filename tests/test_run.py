@@ -22,12 +22,12 @@ def test_every_step_runs_and_the_end_says_what_failed(capsys):
 
 NBDEV = ('AssertionError\n\nnbdev Tests Failed On The Following Notebooks:\n====\n'
          '\t05_recurrence.ipynb\n\t12b_neighbours.ipynb\n')
-PYTEST = ('FAILED tests/test_tag.py::test_a[x-1] - assert 1 == 2\n'
+PYTEST = ('FAILED tests/test_tagger.py::test_a[x-1] - assert 1 == 2\n'
           'ERROR tests/test_toy.py - SyntaxError\n2 failed, 3 passed in 1.2s\n')
 
 def test_names_of_what_failed():
     assert make_test.failures(1, NBDEV) == ['05_recurrence.ipynb', '12b_neighbours.ipynb']
-    assert make_test.failures(1, PYTEST) == ['tests/test_tag.py::test_a[x-1]', 'tests/test_toy.py']
+    assert make_test.failures(1, PYTEST) == ['tests/test_tagger.py::test_a[x-1]', 'tests/test_toy.py']
     assert make_test.failures(0, PYTEST) == []
     assert make_test.failures(3, 'killed') == ['it ended with exit status 3']
 

@@ -1,19 +1,20 @@
 """Scores beside scikit-learn's and seqeval's own, and the report of a learner"""
-import warnings
+import math, warnings
 
 import numpy as np, pandas as pd, pytest
 from fastai.basics import load_learner, set_seed
+from scipy import stats
 from scipy.stats import beta
 from seqeval.metrics import classification_report as span_report
 from sklearn.metrics import classification_report, confusion_matrix
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Sentence
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-from elmo_fastai.data.blocks import ClassifyDataLoaders, TagDataLoaders
-from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.practice.scores import bootstrap, span_scores
-from elmo_fastai.tasks.tag import elmo_tagger_learner
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.blocks import ClassifyDataLoaders, TagDataLoaders
+from elmo_fastai.classifier import elmo_classifier_learner
+from elmo_fastai.practice.scores import bootstrap, interval, span_scores
+from elmo_fastai.tagger import elmo_tagger_learner
 from made import fit
 
 SENTS = [Sentence('ann left new york .'.split(), 'B-PER O B-LOC I-LOC O'.split()),
@@ -197,3 +198,12 @@ def test_files_of_tags(tagger, tmp_path):
                        ([Sentence(['x'], ['B-ORG'])], r"Tags 'B-ORG'.*vocab"),
                        ([Sentence(['x'], [None])], r"row 0 .*isn't None")):
         with pytest.raises(CorpusError, match=says): tagger.report(data)
+
+def test_interval():
+    "Student's, for any number of seeds, and everywhere the same"
+    for n in (2, 3, 5, 30, 400):
+        x = np.random.default_rng(n).normal(size=n)
+        mean, half = interval(x.tolist())
+        low, high = stats.ttest_1samp(x, 0).confidence_interval()
+        assert math.isclose(mean - half, low) and math.isclose(mean + half, high)
+    assert interval([1.])[0] == 1 and math.isnan(interval([1.])[1])

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import numpy as np, pytest, torch
 from elmo_fastai.all import Elmo
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+from elmo_fastai.bilm import BiLM, BiLMConfig
 from elmo_fastai.text.corpora import toy_corpus
 from pages import page
 

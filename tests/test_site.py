@@ -700,20 +700,20 @@ def test_a_gap_is_filled_on_the_built_page(built, tab):
     t.page.wait_for_selector('[data-panel=readers] svg:has-text("three")')
     assert not t.said
 
-GRADIENT = 'course/memory.html#gradients-that-shrink-or-grow'
+GRADIENT = 'course/recurrent.html#gradients-that-shrink-or-grow'
 QUERIES = {
-    'ScalarMix': 'reference/elmo.html#scalarmix', 'from_ai2': 'reference/practice.html#elmo.from_ai2',
+    'ScalarMix': 'reference/core.html#scalarmix', 'from_ai2': 'reference/practice.html#elmo.from_ai2',
     'Elmo.from_pretrained': 'reference/practice.html#elmo.from_pretrained',
     'install': 'start.html#two-commands', 'vanishing gradient': GRADIENT,
     'gradient vanishing': GRADIENT, 'BERT': 'course/history.html#from-word2vec-to-bert',
     'load AI2 weights': 'library/ai2.html#load',
-    'surprise': 'course/text.html#surprise-entropy-perplexity',
+    'surprise': 'course/surprise.html#surprise-entropy-perplexity',
     # several sections of a lesson have the word: its page comes first
-    'perplexity': 'course/text.html', 'highway': 'course/characters.html',
+    'perplexity': 'course/surprise.html', 'highway': 'course/charcnn.html',
     'padding': 'course/batches.html', 'probe': 'course/layers.html',
     'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
-    'LSTM': 'course/memory.html#the-lstm-gate-by-gate',
-    'language model': 'course/counting.html#what-a-language-model-is'}
+    'LSTM': 'course/recurrent.html#the-lstm-gate-by-gate',
+    'language model': 'course/ngrams.html#what-a-language-model-is'}
 
 @over([*QUERIES], called=str)
 def test_the_search_leads_where_one_expects(query, built, browser, address):
@@ -769,8 +769,8 @@ def test_drawings_on_a_phone(page, built, browser, address):
             else: assert min(drawn, column) - 1 <= width <= column + 1, m[1]
 
 SEEN = ['index.html', 'studies/explainer.html', 'studies/index.html', 'library/index.html',
-        'course/quickstart.html', 'course/characters.html', 'course/elmo.html',
-        'studies/labels.html', 'library/bilm.html', 'reference/nn.html', '404.html']
+        'course/quickstart.html', 'course/charcnn.html', 'course/elmo.html',
+        'studies/labels.html', 'library/folder.html', 'reference/core.html', '404.html']
 each_scheme = pytest.mark.parametrize('scheme', ['light', 'dark'])
 TOGGLE = '.quarto-color-scheme-toggle >> visible=true'
 
@@ -835,7 +835,7 @@ def test_a_link_into_a_page_shows_what_it_leads_to(tab):
     page.wait_for_function("document.querySelector('details.solutions').open")
 
 def test_keyboard(tab):
-    page = tab('library/charcnn.html').page
+    page = tab('library/toy.html').page
     def focused(what): return page.evaluate(f'(o => {what})(document.activeElement)')
     page.keyboard.press('Tab')
     assert focused('o.className') == 'skip' and focused('o.getBoundingClientRect().top') >= 0

@@ -4,10 +4,10 @@ import numpy as np, pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.text.tokens import BOS, EOS, SPECIALS, WordVocab
-from elmo_fastai.nn.bilm import BiLM, BiLMConfig, evaluate
-from elmo_fastai.data.batches import SentenceDataLoader
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
+from elmo_fastai.tokens import BOS, EOS, SPECIALS, WordVocab
+from elmo_fastai.bilm import BiLM, BiLMConfig
+from elmo_fastai.learner import evaluate
+from elmo_fastai.batches import SentenceDataLoader, EncodedText, TokenTypes
 from pages import page
 
 pytestmark = pytest.mark.slow

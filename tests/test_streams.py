@@ -10,20 +10,19 @@ from fastai.basics import Callback, set_seed
 from hypothesis import given, strategies as st
 
 from elmo_fastai.errors import CorpusError
-from elmo_fastai.data.batches import LOADERS
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.nn.bilm import BiLMConfig
+from elmo_fastai.batches import EncodedText, LOADERS, TokenTypes
+from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.practice import streams
 from elmo_fastai.practice.streams import BufferedDataLoader, rows_of, stream_loaders
-from elmo_fastai.text.tokens import WordVocab
+from elmo_fastai.tokens import WordVocab
 from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
-from elmo_fastai.train.learner import bilm_learner
+from elmo_fastai.learner import bilm_learner
 from loading import (
-    ALL_LINES, MIXED, common, corpora, found, key, lines_of, mixed, reference, rows, same, seen)
+    ALL_LINES, MIXED, common, corpora, found, lines_of, mixed, reference, rows, same, seen)
 
 ROOT = Path(__file__).resolve().parents[1]
 NANO = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8)), proj_dim=16, hidden_dim=16)
-SIZES = dict(sentences={}, stream=dict(seq_len=3), cbow=dict(context_size=1))
+SIZES = dict(sentences={}, stream=dict(seq_len=3))
 
 def load(source, *valid, **how):
     return stream_loaders(source, *valid, **dict(tokenizer='space', bs=8, device='cpu') | how)
@@ -51,7 +50,6 @@ def test_an_epoch_is_one_reading(sents, kind, buffer, shuffle, max_words, part):
     vocab = WordVocab.build(sents)
     kept = [[s for s in sents[i:i+buffer][number::n] if s] for i in range(0, len(sents), buffer)]
     texts = [EncodedText(some, TokenTypes(vocab), max_words) for some in kept if some]
-    if kind == 'cbow': texts = [text for text in texts if text.lens.max() > 2]
     def make(): return blocks(from_rows(sents), vocab, buffer=buffer, kind=kind, shuffle=shuffle,
                               seed=3, bs=2, max_words=max_words, part=part, **SIZES[kind])
     if not texts or kind == 'stream' and sum(len(text.ids) for text in texts) < 3:
@@ -60,17 +58,12 @@ def test_an_epoch_is_one_reading(sents, kind, buffer, shuffle, max_words, part):
     dl = make()
     first, second = list(dl), list(dl)
     assert len(first) == len(dl) == len(second) and dl.n_tokens == sum(len(text.ids) for text in texts)
-    assert dl.cuts == sum((text.cuts for text in texts), dl.cuts.__class__(0, 0, 0))
-    def bag(batches):
-        if kind != 'cbow': return Counter(found(batches))
-        return Counter((tuple(w.tolist()), key(c), int(y)) for b in batches for w, c, y in zip(*b))
+    assert dl.cuts == tuple(map(sum, zip(*(text.cuts for text in texts))))
+    def bag(batches): return Counter(found(batches))
     if kind == 'sentences':
         wanted = Counter(x for some in kept if some for x in reference(
             some, EncodedText(some, TokenTypes(vocab)), max_words))
         assert bag(first) == bag(second) == wanted
-    elif kind == 'cbow':
-        wanted = [b for text in texts for b in LOADERS[kind](text, context_size=1)]
-        assert bag(first) == bag(second) == bag(wanted)
     if not shuffle:
         sizes = dict(bs=2, **SIZES[kind])
         plain = [LOADERS[kind](text, **(streams.fit_stream(len(text.ids), **sizes) if kind == 'stream'
@@ -330,7 +323,6 @@ REFUSED = {         # what → (its source, arguments, words of the line)
     'numbers': (of('a.jsonl', '{"text": 3}\n'*9), {}, '3 is no text'), 'no Parquet': (of('a.parquet', 'text '*99), {}, "a.parquet can't be read"),
     'too little': (of('a.txt', 'a b\n'*5), {}, 'n_valid=5 leaves nothing to train on (rows in all: 5)'),
     'a short text': (of('a.txt', 'a b\n'*9), dict(kind='stream', seq_len=500), 'fewer than seq_len=500'),
-    'short lines': (of('a.txt', 'a b\n'*9), dict(kind='cbow', context_size=4), 'context_size=4 needs a sentence of 7'),
     'a test set': (of('a.txt', 'a b\n'*9), dict(valid=of('test.txt', 'a\n')), 'what is called test never validates'),
     'training text': (of('a.txt', 'a b\n'*9), dict(valid=of('a.txt', 'a b\n'*9)), 'both trained on and held out'),
     'another kind': (of('a.txt', 'a b\n'*9), dict(kind='lm'), "kind='lm'"), 'an unknown word': (of('a.txt', 'a b\n'*9), dict(seqlen=5), "'seqlen'"),
@@ -389,8 +381,8 @@ def test_memory_does_not_grow():
 PROGRAM = '''
 import os, resource, sys, torch
 from elmo_fastai.all import *
-from elmo_fastai.nn.bilm import *
-from elmo_fastai.train.learner import *
+from elmo_fastai.bilm import *
+from elmo_fastai.learner import *
 from elmo_fastai.practice.streams import *
 import datasets
 torch.set_num_threads(1)

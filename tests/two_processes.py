@@ -10,9 +10,10 @@ from fastai.callback.all import GradientAccumulation
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.train.learner import CarryState, TimeBudget, bilm_learner
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.learner import evaluate, CarryState, bilm_learner
+from elmo_fastai.batches import ElmoDataLoaders
+from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.practice.processes import (
     OwnRows, add_up, from_main, gather, is_main, rank_distrib, several_processes)

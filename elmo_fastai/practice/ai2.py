@@ -16,10 +16,11 @@ import h5py, torch, torch.nn.functional as F
 from fastcore.basics import patch
 from fastcore.xdg import xdg_cache_home
 from ..errors import ModelFileError, as_error, require
-from ..text.tokens import ByteCharVocab
-from ..nn.bilm import BiLM, BiLMConfig, char_vocab_of, name_of, named_tokenizer
-from ..elmo.module import Elmo
+from ..tokens import ByteCharVocab
+from ..bilm import BiLM, BiLMConfig, char_vocab_of
+from ..elmo import Elmo
 from .files import lock_folder, whole_files
+from .folder import name_of, named_tokenizer
 
 # %% ../../nbs/library/ai2.ipynb #c033
 def options_of(c):

@@ -15,7 +15,8 @@ from fastai.callback.all import *
 from fastai.torch_core import rank_distrib
 from ..errors import CheckpointError, as_error, require
 from .files import load_plain, save_plain
-from ..train.learner import FitCallback, SkipTo
+from ..learner import FitCallback
+from .learners import SkipTo
 from .processes import add_up, gather, is_main, n_processes
 
 # %% ../../nbs/library/checkpoint.ipynb #d00

@@ -19,10 +19,12 @@ from fastcore.imports import IN_NOTEBOOK
 import elmo_fastai.practice.ai2, elmo_fastai.practice.folder     # `from_ai2` and `from_pretrained`
 from ..errors import CheckpointError, as_error, one_of, require
 from ..text.read import summary, texts_of, to_table
-from ..text.tokens import check_sentences, counted, one_warning, split_text, to_nfc
-from ..nn.bilm import evaluation_copy
-from ..elmo.module import Elmo, chars_of, digest_of_state, encoder_state, joined
+from ..text.tokenizers import check_sentences, split_text, to_nfc
+from ..tokens import counted, one_warning
+from ..learner import evaluation_copy
+from ..elmo import Elmo, chars_of, digest_of_state, encoder_state, joined
 from .files import from_here, lock_folder, sync, whole_file
+
 
 # %% ../../nbs/library/embed.ipynb #c030
 def windows(items, size, length):
@@ -193,7 +195,7 @@ def influence(self:Elmo,
 # %% ../../nbs/library/embed.ipynb #f1
 def digest(elmo):
     "A hash of all in a model that the vectors of tokens depend on"
-    settings = [elmo.lm.config.to_dict(), elmo.char_vocab.to_json(), elmo.markers,
+    settings = [vars(elmo.lm.config), elmo.char_vocab.to_json(), elmo.markers,
                 [mix.norm for mix in elmo.mixes]]
     return digest_of_state(encoder_state(elmo.lm) | elmo.mixes.state_dict(), *settings)
 

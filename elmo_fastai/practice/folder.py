@@ -9,21 +9,25 @@ __all__ = ['BOXED', 'find_folder', 'weights_of', 'save_bilm', 'load_bilm']
 
 # %% ../../nbs/library/folder.ipynb #imports
 import hashlib, json, re
+from dataclasses import fields
 from importlib.resources import files as package_files
 from pathlib import Path
 from tempfile import TemporaryDirectory
 import torch
 from fastcore.basics import patch
+from torch import nn, Tensor
+from torch.overrides import TorchFunctionMode
 from safetensors.torch import load as load_tensors, save as save_tensors
 from ..errors import ModelFileError, as_error, require
-from ..text.tokens import WordVocab, char_vocab_from_json
-from ..nn.bilm import (
-    BiLM, BiLMConfig, char_vocab_of, check_vocab, empty_bilm, name_of, named_tokenizer)
-from ..elmo.module import Elmo, without_head
+from ..text.tokenizers import get_tokenizer
+from ..tokens import CharScheme, WordVocab
+from ..bilm import BiLM, BiLMConfig, char_vocab_of
+from ..learner import check_vocab, no_tokenizer
+from ..elmo import Elmo, without_head
 from .files import lock_folder, whole_files
 
 # %% ../../nbs/library/folder.ipynb #d07
-BOXED = 'mini-en',      # the models that come with the package
+BOXED = 'mini-en', 'mini-toy'      # the models that come with the package
 
 def find_folder(name):
     "`name` as a folder of this machine: as it is, from the package, or downloaded from the hub"
@@ -97,6 +101,43 @@ def write_files(folder, config, files):
         for name in had.keys() - files.keys(): (folder/name).unlink(missing_ok=True)
     return folder
 
+# %% ../../nbs/library/folder.ipynb #shape
+@patch(cls_method=True)
+def from_dict(cls:BiLMConfig,
+    settings:dict, # names and values, lists in the place of tuples
+):
+    "The configuration of a file; raises ValueError where it has unknown names"
+    unknown = ', '.join(sorted(set(settings) - {f.name for f in fields(cls)}))
+    require(not unknown, f"Unknown settings in a biLM configuration: {unknown}", ValueError)
+    def as_tuple(value):
+        return tuple(map(as_tuple, value)) if isinstance(value, list) else value
+    return cls(**{name: as_tuple(value) for name,value in settings.items()})
+
+def name_of(tokenizer):
+    "What a file keeps of a tokenizer: its name, or None of a function"
+    return tokenizer if isinstance(tokenizer, str) else None
+
+def named_tokenizer(name):
+    "The tokenizer of which a file keeps the name; ValueError: there is none"
+    if name: get_tokenizer(name)
+    return name or no_tokenizer
+
+class NoDraws(TorchFunctionMode):
+    """Inside, `normal_` leaves tensors as they are.
+
+    On the device meta it would import sympy, which takes longer than importing torch."""
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
+        return func(*args, **(kwargs or {}))
+
+def empty_bilm(
+    config,          # a `BiLMConfig`
+    n_words,         # words that it predicts
+    char_vocab=None, # what makes its char ids
+):
+    "A biLM without values, on the device meta: for weights that are read from a file"
+    with torch.device('meta'), NoDraws(): return config.model(n_words, char_vocab)
+
 # %% ../../nbs/library/folder.ipynb #d02
 def weights_of(module):
     "The weights of a module as a safetensors file; `ValueError` where one isn't finite"
@@ -123,7 +164,7 @@ def save_bilm(
     if vocab is not None: files['vocab.json'] = vocab.to_json()
     char_vocab = char_vocab or model.char_vocab
     if char_vocab: files['chars.json'] = char_vocab.to_json()
-    config = dict(n_words=model.n_words, config=model.config.to_dict())
+    config = dict(n_words=model.n_words, config=vars(model.config))
     if model.tokenizer: config['tokenizer'] = name_of(model.tokenizer)
     return write_files(folder, config, files)
 
@@ -142,7 +183,7 @@ def read_bilm(files):
     head = files.config
     with as_error(ModelFileError, f"{files.path} holds no biLM"):
         has_chars = 'chars.json' in files.sums
-        chars = char_vocab_from_json(files.read('chars.json')) if has_chars else None
+        chars = CharScheme.from_json(files.read('chars.json')) if has_chars else None
         model = empty_bilm(BiLMConfig.from_dict(head['config']), head['n_words'], chars)
         if 'tokenizer' in head: model.tokenizer = named_tokenizer(head['tokenizer'])
         vocab = WordVocab.from_json(files.read('vocab.json')) if model.n_words else None
@@ -178,7 +219,7 @@ def save_pretrained(self:Elmo,
         dropout=self.drop.p, markers=self.markers, carry=self.carry, nfc=self.nfc,
         tokenizer=name_of(self.tokenizer))
     lm = self.lm if self.vocab is not None else without_head(self.lm)   # no words without names
-    card = (package_files('elmo_fastai')/'elmo'/'card.md').read_text(encoding='utf-8').format(
+    card = (package_files('elmo_fastai')/'box'/'saved.md').read_text(encoding='utf-8').format(
         elmo=self, lm=lm, n=sum(weight.numel() for weight in lm.parameters()),
         shares=', '.join(f'{share:.3f}' for share in self.mixes[0].shares.tolist()))
     extra = {'elmo.json': to_json(settings), 'mix.safetensors': weights_of(self.mixes),

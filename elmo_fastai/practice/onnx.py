@@ -15,9 +15,9 @@ import numpy as np, torch
 from fastcore.basics import patch
 from ..errors import require
 from .files import whole_file
-from ..nn.bilm import BiLMConfig
+from ..bilm import BiLMConfig
 from .embed import checked
-from ..elmo.module import Elmo
+from ..elmo import Elmo
 
 # %% ../../nbs/library/onnx.ipynb #graph
 FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9        # types, as ONNX numbers them

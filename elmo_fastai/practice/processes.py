@@ -17,8 +17,9 @@ from fastai.basics import *
 from fastai.callback.fp16 import MixedPrecision
 from fastai.callback.training import GradientAccumulation
 from fastai.torch_core import num_distrib, rank_distrib
-from ..nn.charcnn import TokenNorm
-from ..train.learner import NatsMetric, TimeBudget
+from ..charcnn import TokenNorm
+from ..learner import NatsMetric
+from .learners import TimeBudget
 
 # %% ../../nbs/library/processes.ipynb #d00
 def n_processes()->int:

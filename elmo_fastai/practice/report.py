@@ -13,21 +13,22 @@ from pathlib import Path
 import numpy as np, matplotlib.pyplot as plt
 from .look import PALETTE
 from ..text.corpora import ToyCorpus
-from ..text.ngrams import KneserNey
-from ..nn.bilm import BiLM, evaluate
-from ..data.batches import valid_loader
-from ..data.encoded import EncodedText
+from ..ngrams import KneserNey
+from ..bilm import BiLM
+from ..learner import evaluate
+from ..batches import valid_loader, EncodedText
 from .files import whole_file
 
 # %% ../../nbs/library/report.ipynb #d00
 def counting(train, valid):
     "Perplexities of Kneser and Ney's counts on the predictions of a biLM: `unigram`, `trigram`, …"
     def words(text): return [text.types.words[ids[ids > 2]].tolist() for ids in text]
-    first = np.cumsum([0, *(valid.n_words + 1)])[:-1]
+    n_words = np.array([(ids > 2).sum() for ids in valid])
+    first = np.cumsum([0, *(n_words + 1)])[:-1]
     is_cut = np.array([ids[-1] != 2 for ids in valid])         # then its end is no prediction
     def ppl(n, backward=False):
         model = KneserNey(n, vocab_size=len(valid.types.vocab) - 2, backward=backward)
-        unasked = first if backward else first + valid.n_words
+        unasked = first if backward else first + n_words
         logps = np.delete(model.fit(words(train)).logps(words(valid)), unasked[is_cut])
         return float(np.exp(-logps.mean()))
     return dict(unigram=ppl(1), trigram=ppl(3), trigram_bwd=ppl(3, True))

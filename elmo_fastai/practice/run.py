@@ -18,11 +18,12 @@ from fastcore.imports import IN_NOTEBOOK
 from ..errors import require
 from ..text.corpora import CORPORA, corpus_name, text_corpus
 from ..text.read import Corpus, is_files
-from ..text.tokens import CharVocab
-from ..nn.bilm import elmo_configs, evaluate
-from ..elmo.module import encoder_state
-from ..data.loaders import ElmoDataLoaders
-from ..train.learner import TimeBudget, bilm_learner
+from ..tokens import CharVocab
+from ..bilm import elmo_configs
+from ..elmo import encoder_state
+from ..batches import ElmoDataLoaders
+from .learners import TimeBudget
+from ..learner import bilm_learner, evaluate
 from . import learners                # `learn.save` writes a whole file
 from .files import find_device, from_here, lock_folder, sync, threads
 from .folder import Folder, find_folder, load_bilm, save_bilm
@@ -30,7 +31,8 @@ from .streams import stream_loaders
 from .checkpoint import (
     Checkpoints, checkpoints_in, find_checkpoint, resume)
 from .processes import is_main, several_processes
-from .report import make_report, report_text, save_report, share_line, shares
+from .report import (
+    make_report, report_text, save_report, share_line, shares)
 
 # %% ../../nbs/library/run.ipynb #d00
 USUAL = dict(kind='stream', lr=4e-3, bs=20, seq_len=64, optimizer='adamw', seed=42)

@@ -17,14 +17,15 @@ import cloudpickle, pandas as pd, pyarrow.parquet as pq
 from fastai.data.all import TfmdDL, default_device, store_attr
 from ..errors import CorpusError, as_error, one_of, require
 from .processes import from_main
-from ..text.corpora import Corpus, corpus_name
 from elmo_fastai.text.read import (
-    column, from_hub, is_files, is_text, lines_of, name_of, objects_of, parts_of,
+    Corpus, column, from_hub, is_files, is_text, lines_of, name_of, objects_of, parts_of,
     split_lines, summary)
-from ..text.tokens import SPECIALS, WordVocab, get_tokenizer, limit_sents
-from ..data.batches import BatchDL, LOADERS, check_loader_args, fit_stream, whole
-from ..data.encoded import Cuts, EncodedText, TokenTypes
-from ..data.loaders import ElmoDataLoaders
+from ..text.corpora import corpus_name
+from ..text.tokenizers import get_tokenizer
+from ..tokens import SPECIALS, WordVocab
+from elmo_fastai.batches import (
+    BatchDL, check_loader_args, Cuts, ElmoDataLoaders, EncodedText, fit_stream, LOADERS,
+    TokenTypes, whole)
 
 # %% ../../nbs/library/streams.ipynb #rows
 START = dict(seed=0, reading=0, block=0, batch=0, mark=None, check=None)    # of a reading
@@ -91,8 +92,6 @@ class BufferedDataLoader(BatchDL):
         self.buffer = whole('buffer', buffer)
         self.types = TokenTypes(vocab, char_vocab, tokenizer)
         self.text = EncodedText([], self.types, max_words)
-        self.n_in = LOADERS[kind].n_in
-        self.n_out = LOADERS[kind].n_out
         self.skipped = Counter()
         n = whole('n_batches', n_batches, 0)
         TfmdDL.__init__(self, self.text, bs=None, num_workers=0, n=n, device=device)
@@ -133,12 +132,10 @@ class BufferedDataLoader(BatchDL):
             rng = random.Random(f"{place['seed']} {place['reading']} {place['block']}")
             args = self.loader_args | dict(shuffle=self.shuffle, seed=rng.getrandbits(32))
             if self.kind == 'stream': args = fit_stream(len(text.ids), **args)
-            try: loader = LOADERS[self.kind](text, **args)
-            except CorpusError as e: left_out[str(e)] += len(text)   # all are too short for CBOW
-            else:
-                is_empty = False
-                try: yield place, sents, loader
-                finally: vars(loader).clear()           # it refers to itself, and would stay
+            loader = LOADERS[self.kind](text, **args)
+            is_empty = False
+            try: yield place, sents, loader
+            finally: vars(loader).clear()           # it refers to itself, and would stay
         require(not is_empty, f"There is not one word in these lines: {dict(left_out)}")
 
     def count(self, vocab=None, n_batches=None, min_freq=1, max_vocab=None):
@@ -147,7 +144,7 @@ class BufferedDataLoader(BatchDL):
         def sentences():
             for _,sents,loader in self.loaders(START, left_out):
                 found.append((len(loader), len(loader.text.ids), *loader.text.cuts))
-                yield from limit_sents(sents, self.max_words)[0]
+                yield from (tokens[:self.max_words] for tokens in sents)
         def read():
             words = WordVocab.build(sentences(), min_freq, max_vocab, MAX_COUNTED)
             return words, left_out, *map(sum, zip(*found))
@@ -237,7 +234,7 @@ def stream_loaders(
     source,                 # .txt, .jsonl, .parquet: a file, `Path`s, a folder; 'hub:…'; a data set
     valid=None,             # likewise; None: the split of that name, or rows of the last file
     n_valid:int=2000,       # rows of it
-    kind='sentences',       # 'sentences', 'stream' or 'cbow'
+    kind='sentences',       # 'sentences' or 'stream'
     text_col=None,          # with the texts; None: one of the usual names
     tokenizer=None,         # None: 'words'; 'space' for lists of tokens
     vocab=None, min_freq:int=1, max_vocab:int=100_000,  # None: of the words that are counted

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 from ..errors import one_of, require
 from .embed import POOLS, checked, load_elmo
-from ..elmo.module import Elmo
+from ..elmo import Elmo
 
 # %% ../../nbs/library/vectorizer.ipynb #c056
 class ElmoVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):

@@ -20,7 +20,7 @@ from ..errors import CorpusError, require
 from .read import (
     Corpus, Sentence, by_split, column, from_hub, hold_out, is_files, last_part, lines_of,
     name_of, read_conll, split_lines, splits_of, summary, texts_of)
-from .tokens import space_tokenize
+from .tokenizers import space_tokenize
 from .toy import ToyGrammar
 
 # %% ../../nbs/library/corpora.ipynb #c014

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.foundation import L
 from ..errors import CorpusError, as_error, require
-from .tokens import KeepsTokenizer, get_tokenizer
+from .tokenizers import get_tokenizer, KeepsTokenizer
 
 # %% ../../nbs/library/read.ipynb #sentence
 @dataclass

@@ -16,16 +16,16 @@ from pathlib import Path
 import numpy as np, torch
 from torch import nn
 from fastai.torch_core import set_seed
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate, evaluating
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.learner import evaluate, evaluating
 from elmo_fastai.text.corpora import toy_corpus, treebank, wikitext2
-from elmo_fastai.text.ngrams import KneserNey
-from elmo_fastai.text.tokens import ByteCharVocab
-from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
-from elmo_fastai.data.encoded import EncodedText
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.learner import TimeBudget, bilm_learner
-from elmo_fastai.tasks.learner import LayerCache
+from elmo_fastai.ngrams import KneserNey
+from elmo_fastai.tokens import ByteCharVocab
+from elmo_fastai.batches import (
+    ElmoDataLoaders, EncodedText, SentenceDataLoader, StreamDataLoader)
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.practice.learners import TimeBudget
+from elmo_fastai.tasks import LayerCache
 from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
 from learners import NoValidation
 from made import quietly

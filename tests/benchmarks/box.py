@@ -18,24 +18,24 @@ texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
 import json, subprocess, sys, tempfile, time
-from itertools import product
 from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
 from elmo_fastai.text.corpora import sst2, toy_corpus, treebank
-from elmo_fastai.text.ngrams import KneserNey
-from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
-from elmo_fastai.nn.bilm import BiLMConfig, evaluate
+from elmo_fastai.ngrams import KneserNey
+from elmo_fastai.text.tokenizers import get_tokenizer
+from elmo_fastai.tokens import ByteCharVocab
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.learner import evaluate
 from elmo_fastai.practice.folder import Folder, load_bilm, save_bilm, write_files
-from elmo_fastai.data.batches import SentenceDataLoader, StreamDataLoader
-from elmo_fastai.data.encoded import EncodedText, TokenTypes
-from elmo_fastai.data.loaders import ElmoDataLoaders
+from elmo_fastai.batches import (
+    ElmoDataLoaders, EncodedText, SentenceDataLoader, StreamDataLoader, TokenTypes)
 from elmo_fastai.all import Elmo
-from elmo_fastai.train.learner import TimeBudget, bilm_learner
+from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
-from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks.learner import LayerCache
+from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks import LayerCache
 
 from harness import ROOT, environment, log, opt, options, read_figures, write_figures
 from learners import accuracy_on, review_loaders
@@ -60,16 +60,11 @@ def read_text_of(corpus, quick):
 
 # ---- perplexity
 def counting(toks, vocab):
-    """Perplexities of Kneser–Ney 5-grams on the same vocabulary, (forward, backward) by split:
-    the better of the two usual discounts"""
+    "Perplexities of Kneser–Ney 5-grams on the same vocabulary, [forward, backward] by split"
     ids = {k: [o for s in v if (o := vocab.encode(s))] for k,v in toks.items()}
-    res = {}
-    for modified,backward in product((True, False), (False, True)):
-        kn = KneserNey(5, vocab_size=len(vocab)-2, modified=modified,
-                       backward=backward).fit(ids['train'])
-        for k in HELD:
-            res.setdefault(k, {}).setdefault(backward, []).append(kn.perplexity(ids[k]))
-    return {k: [min(v[False]), min(v[True])] for k,v in res.items()}
+    models = [KneserNey(5, vocab_size=len(vocab)-2, backward=backward).fit(ids['train'])
+              for backward in (False, True)]
+    return {k: [kn.perplexity(ids[k]) for kn in models] for k in HELD}
 
 def reading(lm, vocab, toks, char_vocab):
     """The biLM's perplexities by split: sentence by sentence, as the 5-grams read, and as
@@ -164,7 +159,7 @@ def measure(folder, quick=False):
     f = read_figures(kept, {})
     # what does not depend on the weights holds for other weights, too
     if f.get('of') != of:
-        shape = json.loads(json.dumps(load_bilm(folder)[0].config.to_dict()))
+        shape = json.loads(json.dumps(vars(load_bilm(folder)[0].config)))
         same = f.get('of', {}).get('quick') == quick and f['model']['config'] == shape
         f = dict(of=of, **{k: f[k] for k in ('text', '5-gram', 'untrained') if same and k in f})
     def step(name, make):
@@ -182,7 +177,7 @@ def measure(folder, quick=False):
         n = sum(p.numel() for p in small.parameters())
         output = sum(p.numel() for k,p in small.named_parameters() if k.startswith('head'))
         return dict(parameters=dict(encoder=n - output, output=output), words=len(vocab),
-                    config=lm.config.to_dict())
+                    config=vars(lm.config))
     def as_bytes():
         sents = [o.split() for o in ('It was a bright cold day in April .',
                                      'The bank refused the loan , and the river rose .')]
@@ -241,7 +236,7 @@ def measure_shape(folder, valid):
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(vocab)), bs=64))
     table = probes.linear_probe(elmo, gold['train'], gold['valid'][::4], seeds=1, share=1.,
                                 max_tokens=15_000)
-    return dict(config=lm.config.to_dict(), parameters=sum(p.numel() for p in elmo.lm.parameters()),
+    return dict(config=vars(lm.config), parameters=sum(p.numel() for p in elmo.lm.parameters()),
                 fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=table.accuracy.tolist()[2:],
                 senses=[o['accuracy'] for o in senses(elmo, True)['rows'][1:]])

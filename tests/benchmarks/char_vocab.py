@@ -37,7 +37,8 @@ def arguments():
 
 def texts(args):
     "(corpus, tagged sentences to learn from, to be asked)"
-    from elmo_fastai.text.corpora import Corpus, toy_corpus, treebank, wikitext2
+    from elmo_fastai.text.read import Corpus
+    from elmo_fastai.text.corpora import toy_corpus, treebank, wikitext2
     if args.quick:
         toy = toy_corpus(n_train=4000, n_valid=300, n_test=1, n_unseen=300)
         return toy, toy.gold['train'][:400], toy.gold['unseen']
@@ -64,7 +65,7 @@ def train_row(name, seed, args):
     from fastai.torch_core import set_seed
     from elmo_fastai.all import (BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders,
                                  bilm_learner)
-    from elmo_fastai.nn.bilm import evaluate
+    from elmo_fastai.learner import evaluate
     corpus, train, dev = texts(args)
     sents = [o.split() for o in corpus.train]
     chars = ByteCharVocab() if ROWS[name] is None else CharVocab.build(sents, **ROWS[name])

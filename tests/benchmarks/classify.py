@@ -13,16 +13,17 @@ letters. An accuracy comes with its seeds.
 import os, time
 from pathlib import Path
 import numpy as np
-from fastai.torch_core import set_seed
+from fastai.basics import DataLoaders, set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from elmo_fastai.text.corpora import Corpus, sst2, wikitext2
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.text.corpora import sst2, wikitext2
+from elmo_fastai.text.tokenizers import space_tokenize
+from elmo_fastai.tokens import WordVocab
+from elmo_fastai.elmo import Elmo
 import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
-from elmo_fastai.tasks.cbow import cbow_learner, word_vectors
-from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks.learner import LayerCache
+from elmo_fastai.cbow import ELMODataLoader, cbow_learner, word_vectors
+from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks import LayerCache
 from harness import opt, options, write_figures
 from learners import ADAMW, accuracy_on, review_loaders, unfreeze
 from made import quietly
@@ -115,10 +116,11 @@ def baselines(r):
     counts(r)
     text = list(x)
     if r.a.data and not r.a.quick: text += wikitext2(Path(r.a.data)/'wikitext-2').train
-    corpus = Corpus('text', dict(train=text, valid=vx), 'space')
+    train, valid = ([space_tokenize(line) for line in lines] for lines in (text, vx))
+    vocab = WordVocab.build(train, min_freq=2, max_vocab=30_000)
     set_seed(0)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='cbow', bs=1024, min_freq=2, max_vocab=30_000,
-                                      seed=0, device='cpu')
+    dls = DataLoaders(*(ELMODataLoader([[2, *vocab.encode(words), 3] for words in sents], vocab=vocab,
+                                       bs=1024, shuffle=sents is train) for sents in (train, valid)))
     learn = cbow_learner(dls, dim=100)
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
     static = word_vectors(learn)

@@ -46,7 +46,7 @@ def largest(a, b): return max((x - y).abs().max().item() for x,y in zip(a, b, st
 
 def with_marks(elmo, sents):
     "Our vectors where the marks of a sentence count in the norm of a layer, as in AllenNLP"
-    from elmo_fastai.elmo.module import Elmo, add_markers
+    from elmo_fastai.elmo import Elmo, add_markers
     given = Elmo(elmo.lm, n_reps=2, norm='batch', markers='given').eval()
     chars = add_markers(elmo.to_chars(sents), elmo.char_vocab.specials)
     vectors, mask = given(chars)
@@ -55,7 +55,7 @@ def with_marks(elmo, sents):
 
 def compare(theirs_class, ids, folder, lm, sents):
     "How far AllenNLP's vectors are from ours"
-    from elmo_fastai.elmo.module import Elmo
+    from elmo_fastai.elmo import Elmo
     files = [str(folder/name) for name in ('options.json', 'weights.hdf5')]
     def theirs(**kwargs): return theirs_class(*files, 2, **kwargs).eval()
     def ours(**kwargs): return Elmo(lm, n_reps=2, **kwargs).eval()

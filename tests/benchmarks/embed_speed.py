@@ -25,9 +25,9 @@ import numpy as np, torch, torch.nn.functional as F
 from harness import data_folder, medians, opt, options, seconds, turns, write_figures
 from train_step import zipf_lines
 from dataclasses import replace
-from elmo_fastai.text.tokens import ByteCharVocab
-from elmo_fastai.nn.bilm import BiLM, ELMO_ORIGINAL
-from elmo_fastai.nn.recurrent import reverse_padded
+from elmo_fastai.tokens import ByteCharVocab
+from elmo_fastai.bilm import BiLM, ELMO_ORIGINAL
+from elmo_fastai.bilm import reverse_padded
 
 SIZES = dict(small=(1024, 128, 1), medium=(2048, 256, 1), original=(4096, 512, 2))
 

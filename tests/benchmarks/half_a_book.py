@@ -5,7 +5,7 @@ after each pass.
     python tests/benchmarks/half_a_book.py
     python tests/benchmarks/half_a_book.py --epochs 1 --json F # does it work?
 
-The lesson nbs/course/09_pretraining.ipynb shows the figures. The book is The Secret Garden, read as
+The lesson nbs/course/09_learner.ipynb shows the figures. The book is The Secret Garden, read as
 the page nbs/library/books.ipynb reads
 it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the
 sentences after it are held out.
@@ -15,16 +15,13 @@ from dataclasses import replace
 from itertools import product
 import torch
 from fastai.basics import Callback, set_seed
-from elmo_fastai.data.batches import StreamDataLoader
-from elmo_fastai.data.encoded import EncodedText
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.nn.bilm import ELMO_TINY, evaluate
+from elmo_fastai.batches import StreamDataLoader, EncodedText, ElmoDataLoaders
+from elmo_fastai.bilm import ELMO_TINY
+from elmo_fastai.learner import evaluate, CarryState, bilm_learner
 from elmo_fastai.text.corpora import local_copy
 from elmo_fastai.text.read import Corpus, lines_of
-from elmo_fastai.text.tokens import get_tokenizer
-from elmo_fastai.train.learner import CarryState, bilm_learner
+from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.report import counting
-from elmo_fastai.train.speak import generate
 
 from harness import RESULTS, options, write_figures
 from learners import NoValidation

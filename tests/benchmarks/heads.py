@@ -18,11 +18,11 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 import elmo_fastai.practice.embed, elmo_fastai.practice.folder    # methods of `Elmo`
-from elmo_fastai.train.learner import toy_bilm
-from elmo_fastai.tasks.classify import elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks.learner import LayerCache
+from elmo_fastai.learner import toy_bilm
+from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks import LayerCache
 from harness import fill, opt, options, read_figures, write_figures
 from learners import NoValidation, accuracy_on, balanced, review_loaders, toy_reviews
 

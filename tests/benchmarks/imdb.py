@@ -37,15 +37,15 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from elmo_fastai.text.corpora import sst2
 from elmo_fastai.text.read import from_hub
-from elmo_fastai.text.tokens import get_tokenizer
+from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.embed import digest
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.command import pretrain
-from elmo_fastai.train.learner import bf16_is_fast
+from elmo_fastai.learner import bf16_is_fast
 from elmo_fastai.practice.checkpoint import checkpoints_in
-from elmo_fastai.tasks.classify import ElmoClassifier, elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks.learner import LayerCache
+from elmo_fastai.classifier import ElmoClassifier, elmo_classifier_learner, random_elmo
+from elmo_fastai.tasks import LayerCache
 from harness import RESULTS, has, log, opt, options, read_figures, write_figures
 from learners import ADAMW, NoValidation, accuracy_on, balanced, review_loaders, unfreeze
 

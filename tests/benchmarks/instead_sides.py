@@ -89,13 +89,13 @@ class OurClassifier:
     """The library's classifier of the model in the box, after one short pass over the labelled
     sentences"""
     def __init__(self):
-        from elmo_fastai.elmo.module import Elmo
+        from elmo_fastai.elmo import Elmo
         import elmo_fastai.practice.folder                     # `Elmo.from_pretrained`
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
         self.about = with_python('torch')
     def fit(self, texts, labels):
         from learners import review_loaders
-        from elmo_fastai.tasks.classify import elmo_classifier_learner
+        from elmo_fastai.classifier import elmo_classifier_learner
         rows = list(zip(texts, map(int, labels)))
         dls = review_loaders(dict(train=rows, valid=rows[:64]), char_vocab=self.elmo.char_vocab)
         self.learn = elmo_classifier_learner(dls, self.elmo, pool='attention+max', words=64,

@@ -30,11 +30,11 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from elmo_fastai.text.corpora import sst2
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.vectorizer import ElmoVectorizer
-from elmo_fastai.tasks.classify import elmo_classifier_learner
-from elmo_fastai.tasks.learner import LayerCache
-from elmo_fastai.train.learner import bf16_is_fast
+from elmo_fastai.classifier import elmo_classifier_learner
+from elmo_fastai.tasks import LayerCache
+from elmo_fastai.learner import bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
 from learners import ADAMW, NoValidation, as_table, balanced, review_loaders, unfreeze

@@ -48,8 +48,8 @@ class Step:
     "A side in PyTorch: trains on the batches of a folder"
     def __init__(self, folder, side, sizes, n_words):
         import torch
-        from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-        from elmo_fastai.train.learner import bf16_is_fast
+        from elmo_fastai.bilm import BiLM, BiLMConfig
+        from elmo_fastai.learner import bf16_is_fast
         from train_step import library_nll, plain_encode, plain_nll
         torch.set_num_threads(1)
         torch.manual_seed(42)

@@ -3,9 +3,9 @@ from functools import partial
 
 import numpy as np, pandas as pd, torch
 from fastai.basics import Callback, CancelValidException
-from elmo_fastai.data.blocks import ClassifyDataLoaders
+from elmo_fastai.blocks import ClassifyDataLoaders
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.train.learner import TorchOptimizer
+from elmo_fastai.learner import TorchOptimizer
 from made import quietly
 
 # as fastai's Adam, in one pass over the word vectors

@@ -28,8 +28,8 @@ from harness import ROOT, opt, options, write_figures
 from after_render import BOX, boxed
 from browse import chromium, served
 from test_live import sentences
-from elmo_fastai.text.tokens import word_tokenize
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.text.tokenizers import word_tokenize
+from elmo_fastai.elmo import Elmo
 
 TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich')
        for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]

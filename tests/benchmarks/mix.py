@@ -14,11 +14,11 @@ from itertools import product
 import numpy as np, torch, torch.nn.functional as F
 from fastai.torch_core import set_seed
 from torch import nn
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.nn.bilm import BiLMConfig
+from elmo_fastai.batches import ElmoDataLoaders
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.train.learner import bilm_learner, toy_bilm
+from elmo_fastai.learner import bilm_learner, toy_bilm
 from harness import RESULTS, fill_file, opt, options
 from made import quietly
 from pages import page

@@ -26,7 +26,7 @@ from embed_speed import random_model, sentences
 from harness import (
     environment, medians, opt, options, processor, seconds, turns, versions, write_figures)
 from elmo_fastai.all import Elmo
-from elmo_fastai.nn.bilm import BiLM, ELMO_MEDIUM
+from elmo_fastai.bilm import BiLM, ELMO_MEDIUM
 
 def original(size): return lambda: Elmo(random_model(size))
 def medium():
@@ -76,7 +76,7 @@ elmo = Elmo.from_pretrained('mini-en')
 with torch.inference_mode(): elmo(['She sat on the bank .'.split()])
 ''', onnx='''
 import numpy as np, onnxruntime, sys
-from elmo_fastai.text.tokens import ByteCharVocab
+from elmo_fastai.tokens import ByteCharVocab
 o = onnxruntime.SessionOptions(); o.intra_op_num_threads = o.inter_op_num_threads = 1
 chars = ByteCharVocab().encode('She sat on the bank .'.split())[None].astype(np.int32)
 onnxruntime.InferenceSession(sys.argv[1], o).run(None, {'chars': chars})

@@ -9,9 +9,9 @@ lowest and the highest group.
 """
 import torch
 from fastai.torch_core import set_seed
-from elmo_fastai.elmo.module import Elmo
-from elmo_fastai.train.learner import toy_bilm
-from elmo_fastai.tasks.classify import elmo_classifier_learner
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.learner import toy_bilm
+from elmo_fastai.classifier import elmo_classifier_learner
 from harness import opt, options, write_figures
 from learners import review_loaders, toy_reviews
 from made import quietly

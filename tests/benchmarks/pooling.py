@@ -7,7 +7,7 @@ The heads and their training are those of the lesson: accuracy on the validation
 twelve epochs or forty. The first biLM is the lesson's, the others differ from it in their seed.
 """
 import torch
-from elmo_fastai.elmo.module import Elmo
+from elmo_fastai.elmo import Elmo
 from harness import RESULTS, fill_file, opt, options
 from learners import toy_reviews
 from mix import LESSON, bilm

@@ -184,7 +184,7 @@ def nearest_same(elmo, data, around=3):
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     study = page('studies/probes')
-    from elmo_fastai.tasks.classify import random_elmo
+    from elmo_fastai.classifier import random_elmo
     data, sources = real_senses(elmo)
     tables = {f'purity, k={k}': study.purity(elmo, data, k=k) for k in (1, 3)}
     tables |= {f'sense, {n}': study.sense_probe(elmo, data, how=how, seeds=5 if quick else 20)
@@ -212,7 +212,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     apart, and its first singular vectors (Levy and Goldberg 2014)"""
     from scipy.sparse import coo_matrix
     from sklearn.decomposition import TruncatedSVD
-    from elmo_fastai.tasks.cbow import WordVectors
+    from elmo_fastai.cbow import WordVectors
     sents = [[w.lower() for w in s] for s in sents]
     words = [w for w,_ in Counter(w for s in sents for w in s).most_common(n_words)]
     o2i = {w: i for i,w in enumerate(words)}
@@ -231,7 +231,7 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
 
 def words(elmo, quick, layer=1):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
-    from elmo_fastai.tasks.cbow import WordVectors
+    from elmo_fastai.cbow import WordVectors
     nearest = page('studies/probes').nearest
     ask = [(w, [q.strip() for q in qs.split('|')])
            for w, qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))][:2 if quick else None]

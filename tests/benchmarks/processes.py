@@ -25,13 +25,13 @@ def arguments():
 def job(spec):
     "Train some steps and print the tokens a second"
     from fastai.basics import Callback, CancelFitException, set_seed
-    from elmo_fastai.nn.bilm import elmo_configs
-    from elmo_fastai.text.corpora import Corpus, toy_corpus, wikitext2
-    from elmo_fastai.data.loaders import ElmoDataLoaders
-    from elmo_fastai.text.tokens import WordVocab
-    from elmo_fastai.train.learner import bilm_learner
-    from elmo_fastai.practice.processes import add_up, is_main
-    from elmo_fastai.practice.processes import several_processes
+    from elmo_fastai.bilm import elmo_configs
+    from elmo_fastai.text.read import Corpus
+    from elmo_fastai.text.corpora import toy_corpus, wikitext2
+    from elmo_fastai.batches import ElmoDataLoaders
+    from elmo_fastai.tokens import WordVocab
+    from elmo_fastai.learner import bilm_learner
+    from elmo_fastai.practice.processes import add_up, is_main, several_processes
     set_seed(42)
     vocab = None
     if spec['data']:

@@ -5,16 +5,16 @@ held-out toy sentences, over several seeds.
     python tests/benchmarks/rates.py
     python tests/benchmarks/rates.py --seeds 1   # one seed
 
-The lesson nbs/course/09_pretraining.ipynb shows the figures. Corpus, batches and model are those of
-the lesson.
+The study nbs/studies/large_vocabularies.ipynb shows the figures, the lesson
+nbs/course/09_learner.ipynb
+some of them.
 """
 from itertools import product
 import torch
 from fastai.basics import set_seed
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.nn.bilm import evaluate
+from elmo_fastai.batches import ElmoDataLoaders
+from elmo_fastai.learner import evaluate, bilm_learner
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.train.learner import bilm_learner
 from harness import RESULTS, fill_file, options
 from learners import NoValidation
 from made import quietly

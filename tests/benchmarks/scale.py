@@ -52,7 +52,7 @@ def make_model(args, step):
     "A model of the design number `step`"
     import torch
     from dataclasses import replace
-    from elmo_fastai.nn.bilm import BiLM, elmo_configs
+    from elmo_fastai.bilm import BiLM, elmo_configs
     torch.manual_seed(42)
     # a limit makes it loop
     config = replace(elmo_configs[args.model], cutoffs=None if step >= 3 else (),
@@ -95,7 +95,7 @@ def measure(args, step, batches):
 
 def main(args):
     import torch
-    from elmo_fastai.train.learner import bf16_is_fast
+    from elmo_fastai.learner import bf16_is_fast
     from pages import page
     matrix_speed = page('studies/cost').matrix_speed
     cuda = args.device.startswith('cuda')

@@ -147,7 +147,7 @@ def accuracy(guesses, gold):
 # the models
 
 def chars_of(kind, max_chars, gold):
-    from elmo_fastai.text.tokens import ByteCharVocab, CharVocab
+    from elmo_fastai.tokens import ByteCharVocab, CharVocab
     if kind == 'bytes': return ByteCharVocab(max_chars)
     return CharVocab.build([sent.tokens for sent in gold['train']], max_chars=max_chars)
 
@@ -170,8 +170,8 @@ def pretrain(gold, chars, seed, args):
     "A biLM of the training part's text, and its perplexity on the validation part"
     from fastai.torch_core import set_seed
     from elmo_fastai.all import BiLMConfig, Elmo, ElmoDataLoaders, bilm_learner
-    from elmo_fastai.nn.bilm import evaluate
-    from elmo_fastai.text.corpora import Corpus
+    from elmo_fastai.learner import evaluate
+    from elmo_fastai.text.read import Corpus
     corpus = Corpus.from_gold('text', dict(train=gold['train'], valid=gold['valid']))
     set_seed(seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, min_freq=2, char_vocab=chars,
@@ -188,8 +188,8 @@ def all_tags(gold):
 def tag(gold, chars, elmo, seed, args):
     "Predictions of a tagger for the test part"
     from fastai.torch_core import set_seed
-    from elmo_fastai.data.blocks import TagDataLoaders
-    from elmo_fastai.tasks.tag import elmo_tagger_learner
+    from elmo_fastai.blocks import TagDataLoaders
+    from elmo_fastai.tagger import elmo_tagger_learner
     set_seed(seed)
     dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], vocab=all_tags(gold), bs=16,
                                     char_vocab=chars, tokenizer='space', device='cpu')

@@ -42,8 +42,9 @@ from pages import page
 from embed_speed import sentences
 from onnx_speed import session
 from elmo_fastai.all import Elmo
-from elmo_fastai.nn.bilm import BiLM, ELMO_TINY
-from elmo_fastai.text.tokens import ByteCharVocab, get_tokenizer
+from elmo_fastai.bilm import BiLM, ELMO_TINY
+from elmo_fastai.text.tokenizers import get_tokenizer
+from elmo_fastai.tokens import ByteCharVocab
 
 VARIANTS = [(side, batched, threads) for threads in (1, 2) for side in ('torch', 'onnx')
             for batched in (False, True)]

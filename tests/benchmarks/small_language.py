@@ -36,8 +36,8 @@ def pretrained(text, seed, epochs):
 def tagger(gold, seed, epochs, **settings):
     "Guesses of a tagger for the test part, and the seconds of the processor"
     from fastai.torch_core import set_seed
-    from elmo_fastai.data.blocks import TagDataLoaders
-    from elmo_fastai.tasks.tag import elmo_tagger_learner
+    from elmo_fastai.blocks import TagDataLoaders
+    from elmo_fastai.tagger import elmo_tagger_learner
     set_seed(seed)
     start = time.process_time()
     dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], vocab=all_tags(gold), bs=16,

@@ -41,7 +41,7 @@ def arguments():
 def pytorch_init(model):
     "Undo `original_init`; forget and highway gates, which our layers set themselves, stay"
     from torch import nn
-    from elmo_fastai.nn.recurrent import init_lstm
+    from elmo_fastai.recurrent import init_lstm
     for name,m in model.named_modules():
         if isinstance(m, (nn.Embedding, nn.Conv1d, nn.Linear, nn.LSTM)) and 'highway' not in name:
             m.reset_parameters()
@@ -52,10 +52,11 @@ def train(args, side, seed):
     import torch
     from fastai.torch_core import set_seed
     from elmo_fastai import softmax
-    from elmo_fastai.nn.bilm import BiLMConfig, evaluate
+    from elmo_fastai.bilm import BiLMConfig
+    from elmo_fastai.learner import evaluate
     from elmo_fastai.text.corpora import tiny_shakespeare
-    from elmo_fastai.data.loaders import ElmoDataLoaders
-    from elmo_fastai.train.learner import bilm_learner
+    from elmo_fastai.batches import ElmoDataLoaders
+    from elmo_fastai.learner import bilm_learner
     torch.set_num_threads(args.threads)
     set_seed(seed)
     corpus = tiny_shakespeare(data_folder('tiny_shakespeare'))
@@ -87,7 +88,7 @@ def trained(side, seed):
     return r
 
 def main(args):
-    from elmo_fastai.tasks.cbow import interval
+    from elmo_fastai.practice.scores import interval
     runs = {s: [trained(s, seed) for seed in range(1 if s == 'plain' else args.seeds)]
             for s in args.sides}
     one = next(iter(runs.values()))[0]

@@ -38,9 +38,10 @@ def measure(name, args):
     "All trainings and uses on one corpus"
     import numpy as np
     from fastai.torch_core import set_seed
-    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
-    from elmo_fastai.data.encoded import EncodedText, TokenTypes
-    from elmo_fastai.text.tokens import WordVocab, get_tokenizer
+    from elmo_fastai.bilm import BiLM, BiLMConfig
+    from elmo_fastai.batches import EncodedText, TokenTypes
+    from elmo_fastai.text.tokenizers import get_tokenizer
+    from elmo_fastai.tokens import WordVocab
     from pages import page
     study = page('studies/state')
     corpus = get_text(name)

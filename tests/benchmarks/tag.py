@@ -73,9 +73,9 @@ class Taggers:
     def __init__(self, a, read=None, mb=3000):
         import torch
         from elmo_fastai.text.corpora import treebank
-        from elmo_fastai.elmo.module import Elmo
+        from elmo_fastai.elmo import Elmo
         import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
-        from elmo_fastai.tasks.learner import LayerCache
+        from elmo_fastai.tasks import LayerCache
         from pages import page
         torch.set_num_threads(1)
         self.a, self.study = a, page('studies/learning_curves')
@@ -171,7 +171,7 @@ def noun_phrases(rows):
 
 def phrase_sentences(path):
     "The sentences of a CoNLL-U file with BIO tags of noun phrases"
-    from elmo_fastai.text.corpora import Sentence
+    from elmo_fastai.text.read import Sentence
     sents = []
     for block in Path(path).read_text(encoding='utf-8').split('\n\n'):
         columns = [line.split('\t') for line in block.split('\n') if line[:1].isdigit()]
@@ -244,7 +244,7 @@ def main(a):
     global SHARED
     for part,f in ((a.best, add_best), (a.spans, add_spans), (a.clues, add_clues)):
         if part: return f(a)
-    from elmo_fastai.data.blocks import TagDataLoaders
+    from elmo_fastai.blocks import TagDataLoaders
     from pages import page
     start = time.perf_counter()
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
@@ -269,7 +269,7 @@ def main(a):
     commonest = page('library/tagger').CommonestTag(taggers.train).accuracy(taggers.dev)
     settings = {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')}
     old = read_figures(a.json, {})
-    res = {'model': elmo.lm.config.to_dict(), 'settings': settings, 'commonest tag': commonest,
+    res = {'model': vars(elmo.lm.config), 'settings': settings, 'commonest tag': commonest,
            **{kind: of(kind) for kind in ('curve', 'ablation', 'places')},
            'minutes': round((time.perf_counter() - start)/60, 1),
            **{key: old[key] for key in ('best', 'spans', 'clues') if key in old}}

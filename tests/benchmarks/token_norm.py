@@ -31,10 +31,10 @@ from torch import nn
 from torch.nn import functional as F
 from fastai.basics import params
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.nn.bilm import ELMO_TINY
-from elmo_fastai.nn.charcnn import CharCNN, TokenNorm
-from elmo_fastai.data.loaders import ElmoDataLoaders
-from elmo_fastai.train.learner import bilm_learner
+from elmo_fastai.bilm import ELMO_TINY
+from elmo_fastai.charcnn import CharCNN, TokenNorm
+from elmo_fastai.batches import ElmoDataLoaders
+from elmo_fastai.learner import bilm_learner
 from harness import opt, options, read_figures, write_figures
 
 def statistics(x, counts):

@@ -59,7 +59,7 @@ def zipf_lines(n_words, n_tokens=600_000, seed=42):
 def load_lines(n_words):
     "(name, lines) of a text: real text if it is here"
     from elmo_fastai.text.corpora import wikitext2
-    from elmo_fastai.text.tokens import word_tokenize
+    from elmo_fastai.text.tokenizers import word_tokenize
     folder = data_folder('wikitext-2')
     if not folder: return "random words by Zipf's law", zipf_lines(n_words)
     lines = wikitext2(folder).train
@@ -74,9 +74,8 @@ def make_batches(args):
     """Write the batches: the processes that are measured should not hold a corpus. Returns the
     name of the text"""
     import numpy as np
-    from elmo_fastai.text.tokens import WordVocab, ByteCharVocab
-    from elmo_fastai.data.encoded import EncodedText, TokenTypes
-    from elmo_fastai.data.batches import StreamDataLoader
+    from elmo_fastai.tokens import ByteCharVocab, WordVocab
+    from elmo_fastai.batches import EncodedText, StreamDataLoader, TokenTypes
     name, lines = load_lines(args.vocab)
     sents = [l.split() for l in lines]
     known = WordVocab.build(sents, max_vocab=args.vocab)
@@ -118,7 +117,7 @@ def library_nll(model, *batch): return [nll.sum() for nll in model(*batch)]
 def make_step(side, n_words):
     "A function that trains on one batch and returns its nats a prediction"
     import torch
-    from elmo_fastai.nn.bilm import BiLM, BiLMConfig
+    from elmo_fastai.bilm import BiLM, BiLMConfig
     torch.manual_seed(42)
     plain = side == 'plain'
     config = BiLMConfig('benchmark', char_dim=16,
@@ -156,7 +155,7 @@ def check_same(plain, library, batch):
 def measure_speed(args):
     "Each side in a process of its own; they take turns"
     import torch
-    from elmo_fastai.train.learner import bf16_is_fast
+    from elmo_fastai.learner import bf16_is_fast
     sides = [s for s in SIDES if 'bf16' not in s or bf16_is_fast('cpu')]
     batches = load_batches(args)
     models = [make_step(s, args.vocab).model for s in SIDES[:2]]

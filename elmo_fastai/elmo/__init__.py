@@ -1,2 +1,0 @@
-"The module `Elmo`"
-from .module import *
