@@ -11,8 +11,8 @@ from .bilm import (
     ELMO_MEDIUM, ELMO_ORIGINAL, ELMO_SMALL, ELMO_TINY, BiLM, BiLMConfig)
 from .batches import (
     BiLMBlock, ElmoDataLoaders, ElmoPadChunk, SentenceDataLoader, StreamDataLoader)
-from .blocks import (
-    ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TagsBlock, WordsBlock)
+from .classifier import ClassifyDataLoaders
+from .tagger import ElmoBlock, TagDataLoaders, TagsBlock, WordsBlock
 from .practice.streams import stream_loaders
 from .elmo import Elmo, ScalarMix
 from .practice.embed import embed_file

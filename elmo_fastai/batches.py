@@ -54,17 +54,17 @@ def shown(df, show=True):
 
 # %% ../nbs/course/07_batches.ipynb #chunk-2
 class ElmoPadChunk(Transform):
-    "As `before_batch`: parts of a batch's samples with a row per token, equally long"
+    "A `before_batch` that makes parts of samples with a row per token equally long"
     def __call__(self, samples, **kwargs):
         "Pad every `TensorTokens` of `samples`, to one row at least"
         sizes = [[len(part) for part in token_parts(sample)] for sample in samples]
         require(any(sizes), f"Nothing to pad: none of these {len(samples)} samples has a "
                 "part with a row per token, as `ElmoTransform` and `ElmoBlock` make them",
                 TypeError)
-        for n in sizes: require(
-            len({*n}) == 1, "the parts of a sample have a row per token, and these are "
-            f"{' and '.join(map(str, n))} rows: do tokens and tags belong together?")
-        T = max(1, *(n[0] for n in sizes))
+        for rows in sizes: require(
+            len({*rows}) == 1, "the parts of a sample have a row per token, and these are "
+            f"{' and '.join(map(str, rows))} rows: do tokens and tags belong together?")
+        T = max(1, *(rows[0] for rows in sizes))
         return [pad_to(sample, T) for sample in samples]
 
     def decode(self, sample, **kwargs):
@@ -72,7 +72,7 @@ class ElmoPadChunk(Transform):
         parts = token_parts(sample)
         if not parts: return sample
         rows = parts[0].as_subclass(Tensor)
-        first = rows.flatten(1)[:, 0] if rows.ndim > 1 else rows
+        first = rows.flatten(1)[:, 0] if rows.ndim > 1 else rows  # of each row, [T]
         n = int((first != parts[0].fill).sum())
         def cut(part): return part[:n] if isinstance(part, TensorTokens) else part
         return apply(cut, sample)
@@ -111,6 +111,7 @@ class TokenTypes(KeepsTokenizer):
     def __call__(self, tokens):
         "The numbers of `tokens`; those that are new are added to the tables"
         numbers = [self.ids.setdefault(token, len(self.ids) + 3) for token in tokens]
+        # a dict keeps its order: tokens that the tables lack come last
         if new := list(islice(self.ids, len(self.words) - 3, None)):
             self.words = np.concatenate([self.words, self.vocab.encode(new)])
             self.chars = np.concatenate([self.chars, self.char_vocab.encode(new)])
@@ -136,11 +137,11 @@ class EncodedText:
         n_words = np.array([len(tokens) for tokens in kept], int)
         self.types, self.max_words = types, max_words
         self.notes = {k: [note[:max_words] for note in v] for k,v in notes.items()}
-        self.offsets = np.cumsum([0, *(n_words + 1 + (lost == 0))])
+        self.offsets = np.cumsum([0, *(n_words + 1 + (lost == 0))])  # BOS; EOS if not cut
         self.ids = np.zeros(self.offsets[-1], np.int32)
         self.ids[self.offsets[:-1]] = 1
         self.ids[self.offsets[1:][lost == 0] - 1] = 2
-        self.ids[self.ids == 0] = types(chain.from_iterable(kept))
+        self.ids[self.ids == 0] = types(chain.from_iterable(kept))   # the words between
         n_long = int(types.is_long[self.ids].sum())
         self.cuts = Cuts(int((lost > 0).sum()), int(lost.sum()), n_long)
 
@@ -170,7 +171,7 @@ def take(self:EncodedText,
 # %% ../nbs/course/07_batches.ipynb #dl-2
 class BatchDL(TfmdDL):
     "Takes whole batches out of an `EncodedText`, and never drops one"
-    _own = ()            # arguments of a child that `new` hands on
+    _own = ()            # arguments of a subclass that `new` hands on
     first = to_skip = 0  # the batch with which this epoch begins, and the next one
     def __init__(self,
         dataset,            # `EncodedText`; or `Datasets` made with `ElmoTransform`
@@ -210,11 +211,6 @@ def sample(self:BatchDL):
     "The batches of this process, each as the numbers of its examples"
     spans = list(zip([0, *self.ends], self.ends))[self.first:]
     return (self.order[i:j] for i,j in spans[self.offs::self.num_workers])
-
-@patch
-def skip(self:BatchDL, n:int):
-    "Begin the next epoch at its batch `n`"
-    self.to_skip = whole('n', n, 0)
 
 @patch
 def __len__(self:BatchDL): return len(self.ends)
@@ -257,6 +253,11 @@ def _begin(self:BatchDL):
     if self.seed is not None: self.rng = random.Random(self.seed)
     self._n_inp = 1
     self._types = {tuple: [Tensor]*3}
+
+@patch
+def skip(self:BatchDL, n:int):
+    "Begin the next epoch at its batch `n`"
+    self.to_skip = whole('n', n, 0)
 
 @patch
 def new(self:BatchDL, dataset=None, cls=None, **kwargs):
@@ -403,9 +404,9 @@ class StreamDataLoader(BatchDL):
         "The windows in their order; with `rng` the sentences change places"
         self.perm = None                # position in the streams → position in the text
         if rng is not None:
-            at = self.text.offsets
-            order = rng.permutation(len(self.text))
-            self.perm = np.concatenate([np.arange(at[i], at[i+1]) for i in order])
+            starts, order = self.text.offsets, rng.permutation(len(self.text))
+            self.perm = np.concatenate(
+                [np.arange(starts[i], starts[i+1]) for i in order])
         return list(np.arange(self.examples)[:,None])
 
 # %% ../nbs/course/07_batches.ipynb #stream-2
@@ -461,21 +462,21 @@ class ElmoDataLoaders(DataLoaders):
 # The arguments of a loader, the splits of a corpus, loaders of other text, frequencies
 LOADERS = dict(sentences=SentenceDataLoader, stream=StreamDataLoader)
 
-def check_loader_args(kwargs):
-    "Raises `TypeError` for an argument of no loader, which fastai would ignore in silence"
+def check_loader_args(kind, kwargs):
+    "Raises `TypeError` for an argument that such a loader lacks: fastai would ignore it in silence"
     known = set()
-    for loader in (*LOADERS.values(), BatchDL, TfmdDL, DataLoader):
+    for loader in (LOADERS[kind], BatchDL, TfmdDL, DataLoader):
         known.update(signature(loader.__init__).parameters)
     for name in kwargs:
-        require(name in known, f"no loader has an argument {name!r}: look at `seq_len` "
-                "and `max_tokens`", TypeError)
+        require(name in known, f"no loader of kind={kind!r} has an argument {name!r}: `seq_len` is "
+                "for a stream, `max_tokens` for sentences", TypeError)
 
 def loader_args(kind, bs, shuffle, seed, kwargs):
     "The arguments of a loader of this `kind`"
     one_of('kind', kind, LOADERS)
     args = kwargs | dict(shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed)
     if bs is not None: args['bs'] = bs
-    check_loader_args(args)
+    check_loader_args(kind, args)
     return args
 
 def fit_stream(n, bs=20, seq_len=64, **kwargs):

@@ -9,28 +9,26 @@ __all__ = ['GAP', 'NatsMetric', 'TargetsToModel', 'bilm_loss', 'bilm_split', 'Fi
            'ScaleLoss', 'TorchOptimizer', 'optimizer_settings', 'Autocast', 'bf16_is_fast', 'FitLearner',
            'check_arguments', 'new_bilm', 'BiLMLearner', 'bilm_learner', 'sentence_chars', 'read_end', 'no_tokenizer',
            'token_lists', 'pad', 'check_vocab', 'evaluation_copy', 'evaluating', 'check_drawing', 'Scored',
-           'score_batch', 'around_the_gap', 'checked_prior', 'toy_bilm', 'narrowed', 'next_probs', 'generate',
-           'CarryState', 'evaluate', 'fill', 'score']
+           'score_batch', 'around_the_gap', 'checked_prior', 'narrowed', 'next_probs', 'generate', 'CarryState',
+           'evaluate', 'fill', 'score']
 
 # %% ../nbs/course/09_learner.ipynb #imports
 import math, re, time
 from collections import ChainMap
 from contextlib import ExitStack, contextmanager
-from copy import copy, deepcopy
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import partial
 from numbers import Real
 import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from fastai.basics import *
 from fastai.callback.all import *
-from fastai.torch_core import no_random
 from .errors import one_of, require
-from .text.corpora import toy_corpus
 from .text.tokenizers import KeepsTokenizer, get_tokenizer, split_texts
 from .ngrams import perplexity, sample
 from .tokens import WordVocab, counted
 from .bilm import BiLM, BiLMConfig, ELMO_TINY, char_vocab_of
-from .batches import StreamDataLoader, ElmoDataLoaders
+from .batches import StreamDataLoader, ElmoDataLoaders, whole
 
 # %% ../nbs/course/09_learner.ipynb #metric
 class NatsMetric(Metric):
@@ -44,7 +42,7 @@ class NatsMetric(Metric):
         self._name = name
         self.reset()
     def reset(self): self.nats, self.n = [0., 0.], [0, 0]
-    def accumulate(self, learn):
+    def accumulate(self, learn):                # `pred`: the nats of each direction
         exact = getattr(learn.model, 'exact', True)
         if learn.training and not exact: return        # a sampled loss is no likelihood
         for d in self.directions:
@@ -132,6 +130,8 @@ class TorchOptimizer(OptimWrapper):
 
 def optimizer_settings(opt, device, clip):
     "The arguments opt_func, wd and lr of a `Learner`, and its callbacks, by the optimiser's name"
+    require(isinstance(clip, Real) and clip > 0, f"clip={clip!r}: the limit of a gradient's norm "
+            "is a number above 0", ValueError)
     if opt == 'adagrad':            # bilm-tf, training.py: sums start at 1, the loss times 20 steps
         adagrad = partial(TorchOptimizer, opt=torch.optim.Adagrad, initial_accumulator_value=1.)
         return dict(opt_func=adagrad, wd=0., lr=.2), [GradientClip(20*clip), ScaleLoss(20.)]
@@ -187,6 +187,8 @@ def check_arguments(kwargs):
 
 def new_bilm(dls, config, from_counts):
     "A biLM for the loaders' words and characters; raises if `config` has other characters"
+    require(isinstance(config, BiLMConfig), f"config={config!r:.60} is no `BiLMConfig`, such as "
+            "ELMO_TINY", TypeError)
     chars = getattr(dls, 'char_vocab', None)
     for name in ('n_chars', 'max_chars') if chars is not None else ():
         given, size = getattr(config, name), getattr(chars, name)
@@ -354,23 +356,6 @@ def checked_prior(prior, n_words):
             f"log-probability for each of the {n_words} words", ValueError)
     return prior.cpu().double()
 
-@lru_cache(1)
-def _trained_toy(n_train):
-    "Returns what `toy_bilm` returns, trained once per process"
-    corpus = toy_corpus(n_train=n_train, n_valid=1000, n_test=1, n_unseen=1)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=32, seed=42, device='cpu')
-    config = BiLMConfig('toy', filters=((1,16), (2,32), (3,48)), proj_dim=64, hidden_dim=64)
-    with no_random(42):
-        learn = bilm_learner(dls, config, bf16=False, from_counts=False)
-        with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-2)
-    return learn.model.eval(), dls.vocab, corpus
-
-def toy_bilm(
-    n_train:int=16000, # sentences
-) -> tuple:            # (`BiLM` in evaluation mode, its `WordVocab`, the `ToyCorpus`)
-    "A small biLM trained on the built-in corpus in seconds: for trying things out"
-    return deepcopy(_trained_toy(n_train))
-
 # %% ../nbs/course/09_learner.ipynb #narrow
 def narrowed(
     logp:Tensor,            # log-probabilities of the words, [V]; −inf: never
@@ -423,7 +408,8 @@ def generate(
 ) -> list:                    # the texts with their new words, as strings
     "Go on with each text, word by word, in either direction"
     one_of('direction', direction, ('forward', 'backward'))
-    if seed is None: seed = torch.randint(2**31, ()).item()
+    n_words = whole('n_words', n_words, 0)
+    seed = torch.randint(2**31, ()).item() if seed is None else whole('seed', seed, 0)
     d, written = int(direction == 'backward'), []
     with evaluating(model, vocab, char_vocab) as model:
         sents = counted(token_lists(model, texts, tokenizer), char_vocab)

@@ -34,6 +34,10 @@ def by_frequency(counts, min_freq):
     return sorted((item for item,n in counts.items() if n >= min_freq),
                   key=lambda item: (-counts[item], item))
 
+def check_max_words(n):
+    "Raises ValueError unless it is None or leaves a word"
+    require(n is None or n > 0, f"max_words={n}: a sentence keeps one word at least", ValueError)
+
 class Saved: "JSON for a class whose constructor takes `_args` (see the end of the page)"
 
 # %% ../nbs/course/03_tokens.ipynb #voc-2
@@ -259,10 +263,10 @@ class ElmoTransform(KeepsTokenizer, Transform):
         min_freq:int=1, max_vocab:int=None,    # of the vocabulary to be built
         max_words:int=None   # cut longer sentences; `lost` counts the words cut off
     ):
+        check_max_words(max_words)
         store_attr()
         self.tokenize = get_tokenizer(tokenizer)
-        self.char_vocab = char_vocab or ByteCharVocab()
-        self.lost = 0
+        self.char_vocab, self.lost = char_vocab or ByteCharVocab(), 0
 
     def setups(self, items):
         if self.vocab is not None: return
@@ -316,7 +320,8 @@ def from_json(cls:Saved, text:str):
     except (ValueError, RecursionError) as e:
         raise ValueError(f"this is no vocabulary: it does not hold JSON ({e})") from None
     if not isinstance(data, dict): data = dict(format=type(data).__name__)
-    kinds = {f'elmo_fastai.{kind.__name__}': kind for kind in cls.__subclasses__() or [cls]}
+    kinds = {f'elmo_fastai.{kind.__name__}': kind for kind in (cls, *cls.__subclasses__())
+             if hasattr(kind, '_args')}
     name, version = data.get('format'), data.get('version')
     require(name in [*kinds] and version == 1, f"this is {name!r} of version {version!r}, and "
             f"not {' or '.join(kinds)} of version 1: take the matching class, or build it "

@@ -108,7 +108,7 @@ ASKED = {  # the section that answers → what a reader asks for
     'start.html#two-commands': 'install, installation, train on my own text',
     'course/quickstart.html': 'getting started, tutorial',
     'library/ai2.html#load': 'load AI2 weights, AI2 weights, pretrained weights',
-    'library/elmo.html#a-folder-that-keeps-it': 'load a model, save a model',
+    'course/elmo.html#a-folder-that-keeps-it': 'load a model, save a model',
     'course/recurrent.html#gradients-that-shrink-or-grow': 'vanishing gradient, exploding gradient',
     'course/history.html#from-word2vec-to-bert': 'BERT, GPT',
     'studies/attention.html': 'transformer',
@@ -125,9 +125,9 @@ ASKED = {  # the section that answers → what a reader asks for
     'course/batches.html#what-padding-costs': 'padding',
     'course/bilm.html#two-directions': 'biLM',
     'course/elmo.html#a-weighted-sum-by-hand': 'scalar mix',
-    'course/classifying.html#step-2-attention': 'attention pooling',
-    'course/classifying.html#phase-2-unfreezing': 'fine-tuning',
-    'course/layers.html#a-question-that-proves-nothing': 'probe'}
+    'course/classifier.html#step-2-attention': 'attention pooling',
+    'course/classifier.html#phase-2-unfreezing': 'fine-tuning',
+    'course/probe.html#a-question-that-proves-nothing': 'probe'}
 
 SYMBOL = re.compile(r'<section id="([^"]+)" class="level[34]">\s*<h[34][^>]*>(.*?)</h[34]>\s*'
                     r'(?:<p>(.*?)</p>)?', re.S)

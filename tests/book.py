@@ -1,7 +1,7 @@
 """`make book`: the course as a PDF and an ePub, from the built site: `python tests/book.py
 [_docs]`.
 
-The fifteen lessons become one page, with a title and a list of contents. Chromium prints it, with
+The sixteen lessons become one page, with a title and a list of contents. Chromium prints it, with
 its style sheet for paper, numbered pages, folds open, links inside the book. Pandoc, which Quarto
 brings, makes the ePub of it: plain HTML, formulas as MathML. Both files stand beside the site, and
 the home page links to them."""

@@ -9,7 +9,7 @@ packages have a module of that name. Other files are about several modules, or a
 - studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
   `test_instead`;
 - pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
-  `test_explainer`, `test_live`, `test_service`;
+  `test_explainer`, `test_live`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
   `test_harness`."""
 import gzip, importlib.util, os, random, signal, sys, tempfile

@@ -13,7 +13,7 @@ import numpy as np, torch
 from safetensors.numpy import save_file
 from elmo_fastai.text.tokenizers import word_tokenize
 from elmo_fastai.elmo import Elmo
-from pages import page
+from books import novels
 
 out = Path(__file__).resolve().parent.parent/'nbs'/'live'
 WORDS = '''bank spring match light fair left right present watch letter ring rose bear well lie mean
@@ -87,7 +87,7 @@ def picture(elmo):
 def main():
     elmo = Elmo.from_pretrained('mini-en').eval()
     (out.parent/'images'/'live.svg').write_text(picture(elmo), encoding='utf-8')
-    sents = [tuple(word_tokenize(s)) for s in page('library/books').novels().splits['train']]
+    sents = [tuple(word_tokenize(s)) for s in novels().splits['train']]
     counts = Counter(w.lower() for s in sents for w in s)
     common = {w for w,_ in counts.most_common(COMMON)}
     gold = labelled()

@@ -26,9 +26,11 @@ CONSTANTS = dict(
     LEXICON='The scenes of the toy grammar: who does what to what where, in each sense of each '
     'word.',
     Word='A word as the grammar writes it: its form, its tag, and its sense if it has several.',
+    NO_CLASS='What a classifier answers for a text without a token.',
     PAD='Fills the places after the end of a short sentence.',
     UNK='Any word that the vocabulary lacks.', BOS='Before the first word of a sentence.',
     EOS='After its last word.', SPECIALS='The special words in the order of their ids.',
+    MARKS='The marks of a vocabulary that `sample` never draws, as words and as numbers.',
     MAX_SCORES='Scores held at a time; where there are more, they are computed in blocks.',
     ELMO_TINY='For trying things out, and for the toy corpus.', ELMO_SMALL='For a book.',
     ELMO_MEDIUM='For millions of words.',
@@ -39,6 +41,7 @@ CONSTANTS = dict(
     BOXED='The models that come with the package.',
     FREE='Settings in which two biLMs of one encoder may differ.',
     LABEL_COLUMNS="The usual name of a table's column of labels.",
+    BIOES='What the letters of tags that mark spans are called.',
     IGNORE='The tag of padding, and of tokens without a tag.')
 
 def full(package): return 'elmo_fastai' if package == 'core' else f'elmo_fastai.{package}'
@@ -131,7 +134,7 @@ def source_of(o):
     f = inspect.unwrap(o.__func__ if inspect.ismethod(o) else o)
     file, line = Path(inspect.getsourcefile(f)), inspect.getsourcelines(f)[1]
     return (f'[source]({SOURCE}/{file.relative_to(root).as_posix()}#L{line})'
-            if root in file.parents else '')
+            if root/'elmo_fastai' in file.parents else '')
 
 def entry(name, o, level=3):
     "A heading, the docstring, the call, the parameters"

@@ -38,7 +38,7 @@ SETTINGS = {
                 MKL_CBWR='COMPATIBLE', ROBUST_ADDRESSES='1', ROBUST_FP32='1'),
     'one-thread': dict(OMP_NUM_THREADS='1'), 'two-threads': dict(OMP_NUM_THREADS='2'),
     'fp32': dict(ROBUST_FP32='1'), **{f'seeds+{n}': dict(ROBUST_SEEDS=f'{n}') for n in (1, 2, 3)}}
-TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(|toy_bilm')
+TRAINS = re.compile(r'\.fit|_learner\(|train_|\.backward\(')
 IMPORT = re.compile(r'^\s*from (elmo_fastai[\w.]*|\.[\w.]*) import ([^\n#]*)', re.M)
 FAILED = re.compile(r'^(?:FAILED|ERROR) (\S+)|^\t(\w+)\.ipynb$', re.M)    # pytest's, nbdev's
 

@@ -95,7 +95,7 @@ REST = {
     'slow tests': partial(tests, 'slow')}
 # Two ways to one number, or a model and its copy
 COMPARE = ['ai2', 'attention', 'bilm', 'charcnn', 'classifier', 'embed', 'embed_file', 'folder',
-           'golden', 'elmo', 'onnx', 'recurrent', 'softmax', 'tagger', 'tasks', 'vectorizer']
+           'golden', 'elmo', 'onnx', 'recurrent', 'softmax', 'tagger', 'vectorizer']
 
 def as_on(setting):
     "Run the tests and pages that compare numbers under a setting of `robust.py`; what failed"

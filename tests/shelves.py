@@ -63,7 +63,11 @@ ASKED = dict(          # the question of each study, and its answer in one or tw
     probes=(
         'Which layer knows what?',
         'Layer 1 is best for parts of speech in all four models; layer 2 is ahead for senses in '
-        'three of them.'))
+        'three of them.'),
+    questions=(
+        'What do people ask?',
+        'Which accuracy a language model has, which cosine means "the same", what a vector says, '
+        'and how much text is enough: each answered by a run of a few lines.'))
 
 def sidebar(shelf):
     "The items of a shelf in the sidebar: file names, and dictionaries with the text of a group"

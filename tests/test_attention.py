@@ -14,7 +14,8 @@ from elmo_fastai.learner import evaluate, bilm_learner, bilm_split, sentence_cha
 from elmo_fastai.batches import SentenceDataLoader, EncodedText, ElmoDataLoaders
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.tagger import elmo_tagger_learner
-from elmo_fastai.blocks import ClassifyDataLoaders, TagDataLoaders
+from elmo_fastai.classifier import ClassifyDataLoaders
+from elmo_fastai.tagger import TagDataLoaders
 from made import quietly
 from pages import page
 

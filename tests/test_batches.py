@@ -282,7 +282,8 @@ def of_lines(**splits): return Loaders.from_corpus(Corpus('c', splits, 'space'))
         (dict(bs=2.5), 'whole number'), (dict(max_tokens=-1), 'whole number'),
         (dict(val_bs=0), 'bs must be'))],
     (lambda: BiLMBlock('lm'), ValueError, "kind='lm'"),
-    (lambda: Loaders.from_corpus(SMALL, kind='stream', seqlen=1), TypeError, "argument 'seqlen'"),
+    *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), TypeError, f'argument {[*kw][-1]!r}') for kw in (
+        dict(kind='stream', seqlen=1), dict(kind='stream', max_tokens=9), dict(seq_len=9))],
     *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), CorpusError, 'splits of its own')
       for kw in (dict(valid=['a']), dict(text_col='text'), dict(token_col=0))],
     (lambda: of_lines(train=['a']), CorpusError, "1 lines with text can't be split"),

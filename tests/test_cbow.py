@@ -4,10 +4,13 @@ import math, pickle
 from collections import Counter
 import numpy as np, pytest, torch, torch.nn.functional as F
 from fastai.basics import load_learner, set_seed
-from fastai.data.all import TfmdLists
+from fastai.data.all import (
+    DataBlock, DataLoaders, Datasets, IndexSplitter, TfmdLists, TransformBlock)
 from hypothesis import given, settings, strategies as st
 
-from elmo_fastai.all import ByteCharVocab, CharCNN, ElmoTransform, WordVocab, toy_corpus
+from elmo_fastai.all import (
+    ByteCharVocab, CharCNN, ElmoDataLoaders, ElmoTransform, WordVocab, toy_corpus)
+from elmo_fastai.batches import EncodedText, TokenTypes
 from elmo_fastai.cbow import CBOW, ELMODataLoader, WordVectors, cbow_learner, word_vectors
 from elmo_fastai.tokens import SPECIALS
 from made import comes_back, quietly
@@ -61,7 +64,7 @@ def test_an_epoch_can_be_repeated_and_a_loader_copied():
         assert other.vocab.itos == SPECIALS
     assert dl.new(ids[:1], context_size=1).one_batch()[0].shape == (9, 1)
     for bad in (dict(context_size=0), dict(after=-1)):
-        with pytest.raises(ValueError, match='a window has'): ELMODataLoader(ids, **bad)
+        with pytest.raises(ValueError, match='whole number'): ELMODataLoader(ids, **bad)
 
 # the model
 
@@ -107,6 +110,41 @@ def test_places_have_their_own_weights(letters):
         h = sum(m.places.weight[:, j*D:(j+1)*D] @ x[j] for j in range(4)) + m.places.bias
         equal(m(words, chars)[i], m.head(h.relu()))
     assert not torch.allclose(m(words.flip(1), chars.flip(1)), m(words, chars))
+
+def test_it_reads_what_fastai_makes(capsys):
+    "`TfmdLists`, `Datasets` and a `DataBlock` give the same windows, which can be shown"
+    lines = toy_corpus(n_train=40).train
+    step = ElmoTransform()
+    def batches(dl): return [torch.cat(part) for part in zip(*dl)]
+    lists = ELMODataLoader(TfmdLists(lines, step), 2, vocab=step.vocab)
+    sets = Datasets(lines, [step], splits=[range(40), range(5)])
+    dls = sets.dataloaders(dl_type=ELMODataLoader, bs=32, vocab=step.vocab, shuffle=False)
+    block = DataBlock(TransformBlock(type_tfms=ElmoTransform(vocab=step.vocab), dl_type=ELMODataLoader),
+                      splitter=IndexSplitter(range(5)))
+    blocks = block.dataloaders(lines, bs=32, vocab=step.vocab)
+    whole = dls.train.new(shuffle=False, drop_last=False)
+    for a,b in zip(batches(whole), batches(lists)): assert torch.equal(a, b)
+    assert len(blocks.train.one_batch()) == 3
+    learn = cbow_learner(dls)
+    quietly(learn, 'fit', 1, 1e-2)
+    dls.show_batch()
+    with learn.no_bar(): learn.show_results()
+    with pytest.raises(TypeError, match='get_preds'): learn.predict('the ___ is open .')
+
+def test_what_is_no_window_is_refused():
+    lines = [line.split() for line in toy_corpus(n_train=10).train]
+    vocab = WordVocab.build(lines)
+    ids = [[2, *vocab.encode(tokens), 3] for tokens in lines]
+    for data,args,why in ((ids, dict(bs=0), 'bs=0'), (ids, dict(context_size='2'), "context_size='2'"),
+                          (lines, {}, 'word ids'), (EncodedText(lines, TokenTypes(vocab)), {}, 'Encoded')):
+        with pytest.raises(ValueError, match=why): ELMODataLoader(data, vocab=vocab, **args)
+    dl = ELMODataLoader(ids, vocab=vocab)
+    dls = DataLoaders(dl, dl)
+    with pytest.raises(ValueError, match='dim='): cbow_learner(dls, 64)
+    others = ElmoDataLoaders.from_corpus(toy_corpus(n_train=10))
+    with pytest.raises(ValueError, match='ELMODataLoader'): cbow_learner(others)
+    letters = ELMODataLoader(TfmdLists(toy_corpus(n_train=10).train, ElmoTransform(vocab=vocab)), vocab=vocab)
+    assert cbow_learner(DataLoaders(letters, letters), CharCNN(24)).model.head.in_features == 24
 
 def test_weights_of_before_load():
     "A table and a head are all that the mean has, under their names of always"

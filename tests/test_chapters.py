@@ -134,12 +134,6 @@ def code_lines(cell):
 def exported(cell): return re.search(r'^#\|\s*export', source(cell), re.M)
 def folded(cell): return directives(cell).get('code-fold') == 'true' or 'hide' in directives(cell)
 
-def test_most_code_of_the_course_is_for_the_reader_not_for_the_library():
-    lines = {bool(e): n for e in (0, 1) for n in [sum(len(code_lines(c)) for nb in taught
-                                                      for c in cells(nb, 'code')
-                                                      if bool(exported(c)) == e)]}
-    assert lines[True] <= .4*sum(lines.values())
-
 @each_taught
 def test_open_cells_fit_on_a_screen(nb):
     for c in cells(nb, 'code'):

@@ -1,23 +1,27 @@
-"Pooling, classifier, cache, learner: every guarantee, with a tiny biLM"
+"Labels and their doors, pooling, classifier, cache, learner, with a tiny biLM"
 import copy, math, pickle, warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-import pandas as pd, pytest, torch, matplotlib
+import numpy as np, pandas as pd, pytest, torch, matplotlib
+from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given, settings, strategies as st
+from torch import nn
 from fastai.basics import (
     BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, DataLoaders,
-    LabelSmoothingCrossEntropyFlat, load_learner)
+    LabelSmoothingCrossEntropyFlat, Learner, accuracy, load_learner)
+from fastai.data.all import (
+    CategoryBlock, ColReader, DataBlock, MultiCategoryBlock, RandomSplitter)
 from fastai.interpret import ClassificationInterpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.errors import CorpusError, ModelFileError
+from elmo_fastai.text.tokenizers import space_tokenize
 from elmo_fastai.tokens import CharVocab
 from elmo_fastai.bilm import BiLM
-from elmo_fastai.blocks import ClassifyDataLoaders
-from elmo_fastai.elmo import Elmo
 from elmo_fastai.classifier import (
-    ElmoClassifier, Pool, elmo_classifier_learner, random_elmo)
-from elmo_fastai.tasks import LayerCache
+    ClassifyDataLoaders, ElmoClassifier, Pool, elmo_classifier_learner, random_elmo)
+from elmo_fastai.elmo import Elmo
+from elmo_fastai.tagger import ElmoBlock, LayerCache, TokensTransform
 import made
 from made import CFG, bilm, close, quietly
 
@@ -44,7 +48,201 @@ def learner(dls=None, e=None, **kw):
 def fit(learn, n=1, lr=1e-2): return made.fit(learn, n, lr)
 
 @pytest.fixture(scope='module')
-def trained(): return fit(learner(words=8, dropout=0.), 40, 1e-2)
+def trained():
+    learn = learner(dropout=0.)
+    learn.unfreeze()
+    return fit(learn, 20, 1e-2)
+
+# labels: the doors, and what each refuses
+
+FILMS = table([(f'a {word} film , number {i} .', 'yes' if word in GOOD else 'no')
+               for i in range(12) for word in ('good', 'bad', 'fine', 'dull')])
+def classify(data=FILMS, *valid, **kwargs):
+    return ClassifyDataLoaders.from_df(data, *valid, device='cpu', **kwargs)
+def texts_of(*loaders):
+    return sorted(dl.dataset.decode(dl.create_item(i))[0] for dl in loaders
+                  for i in range(len(dl.dataset)))
+
+FEATURES = Features(dict(text=Value('string'), label=ClassLabel(names=['no', 'yes'])))
+def numbered(df): return Dataset.from_dict(
+    dict(text=list(df.text), label=[int(label == 'yes') for label in df.label]), FEATURES)
+def as_csv(path):
+    FILMS.to_csv(path/'r.csv', index=False)
+    return path/'r.csv'
+def as_folder(path):
+    for name,part in dict(train=FILMS[:40], valid=FILMS[40:], test=FILMS[:2]).items():
+        part.to_csv(path/f'{name}.csv', index=False)
+    return path
+
+@pytest.mark.parametrize('make', [
+    as_csv, as_folder, lambda path: FILMS, lambda path: numbered(FILMS),
+    lambda path: [*map(tuple, FILMS.values)],
+    lambda path: DatasetDict(train=numbered(FILMS[:40]), validation=numbered(FILMS[40:])),
+    lambda path: dict(train=FILMS[:40], dev=FILMS[40:], test=FILMS[:2])])
+def test_doors(tmp_path, make):
+    dls = ClassifyDataLoaders.from_files(make(tmp_path), valid_pct=8/48, device='cpu')
+    assert (len(dls.train_ds), len(dls.valid_ds)) == (40, 8) and list(dls.vocab) == ['no', 'yes']
+    assert texts_of(*dls.loaders) == sorted(FILMS.text.map(
+        lambda text: ' '.join(TokensTransform()(text))))
+    assert 'train 40' in repr(dls) and 'valid 8' in repr(dls)
+    assert dls.test_dl(FILMS[:3], with_labels=True).one_batch()[1].shape == (3,)
+
+TOKENS = ['Zs.', "didn't", 'New York', 'a\u0301']
+@pytest.mark.parametrize('make', [
+    lambda: pd.DataFrame(dict(tokens=[TOKENS]*4, label=list('abab'))),
+    lambda: table([(tuple(TOKENS), 'a'), (np.array(TOKENS), 'b')]*2),
+    lambda: [(TOKENS, label) for label in 'abab'],
+    lambda: [dict(tokens=TOKENS, label=label) for label in 'abab']])
+def test_token_lists_stay_as_they_are(make):
+    dls = classify(make(), valid_pct=.5)
+    assert dls.char_vocab.decode(dls.train.create_item(0)[0]) == TOKENS
+
+def test_rows_that_validate(tmp_path):
+    held = FILMS.assign(is_valid=['dull' in text for text in FILMS.text])
+    dls = classify(held)
+    assert len(dls.valid_ds) == 12 and all('dull' in text for text in texts_of(dls.valid))
+    share = classify(valid_pct=.25, seed=1)
+    labels = [str(share.vocab[y]) for _,y in share.valid_ds]
+    assert labels.count('yes') == labels.count('no') == 6, 'of each class in proportion'
+    assert texts_of(share.valid) == texts_of(classify(valid_pct=.25, seed=1).valid)
+    names = dict(group=['treated', 'control']*24, doc_id=3, split='test', document_type=3)
+    assert len(classify(FILMS.assign(**names)).valid_ds) == 5, 'no other name decides'
+    FILMS.to_csv(tmp_path/'test.csv', index=False)
+    with pytest.raises(CorpusError, match='what is called test never validates'):
+        classify(valid=tmp_path/'test.csv')
+    assert len(classify(dict(train=FILMS, test=FILMS[:2])).valid_ds) == 5, 'but a share does'
+
+FLAGS = FILMS.assign(funny=[1, 0, 1, 0]*12, sad=['0', '1', 'true', 'False']*12)
+
+def test_several_labels():
+    delim = classify(FILMS.assign(label=['a; b', 'b', '', 'a']*12), label_delim=';')
+    columns = classify(FLAGS, label_col=['funny', 'sad'])
+    assert list(delim.vocab) == ['a', 'b'] and list(columns.vocab) == ['funny', 'sad']
+    assert delim.c == columns.c == 2
+    assert classify(FLAGS, label_col=['sad']).one_batch()[1].shape[1] == 1
+    for dls in (delim, columns):
+        y = torch.cat([y for _,y in dls.train])
+        assert y.shape == (43, 2) and set(y.unique().tolist()) == {0., 1.}
+    _, one = columns.valid_ds.decode(columns.valid_ds[0])
+    assert {*one} <= {'funny', 'sad'}
+    listed = classify(FILMS.assign(label="['a', 'b']"), FILMS.assign(label="['a', 'b']"))
+    assert list(listed.vocab) == ["['a', 'b']"], 'a printed list is a text'
+
+def test_classes():
+    named = classify(valid=table([('so so', 'perhaps')]), vocab=['yes', 'no', 'perhaps'])
+    assert list(named.vocab) == ['yes', 'no', 'perhaps'] and named.c == 3
+    assert named.valid.one_batch()[1].item() == 2
+    blanks = classify(FILMS.assign(label=['x ', 'x', ' y', 'y']*12))
+    assert list(blanks.vocab) == ['x', 'y'], 'a label has no blanks at its ends'
+
+def of_labels(*labels):
+    return lambda: classify(FILMS.assign(label=pd.Series(labels*(48//len(labels)), dtype=object)))
+NEW = table([('x', 'perhaps')])
+@pytest.mark.parametrize('make, says', [
+    (lambda: classify(valid=NEW), r"Label 'perhaps'.*vocab=\[…\]"),
+    (lambda: classify().test_dl(NEW, with_labels=True), r"Label 'perhaps'.*vocab=\[…\]"),
+    (lambda: classify(FILMS.assign(label='a;b'), FILMS.assign(label='c'), label_delim=';'),
+     r"Labels 'c'.*vocab=\[…\]"),
+    (lambda: classify(vocab=['yes']), r"Label 'no'.*vocab"),
+    (lambda: classify(vocab='yes'), 'are lists with something in them'),
+    (lambda: classify(label_col=[]), 'are lists with something in them'),
+    (lambda: classify(label_delim=''), "label_delim is a text, as ';'"),
+    (lambda: classify(text_col='body'), "no column 'body'.*'text', 'label'"),
+    (lambda: classify(valid=FILMS.rename(columns=dict(text='body'))), "no column 'text'.*'body'"),
+    (lambda: classify(FILMS.assign(review='x')), "'text' and 'review' are columns: say text_col"),
+    (lambda: classify(FILMS.rename(columns=dict(label='y'))), "no column 'label'"),
+    (lambda: classify(valid=FILMS[['text']]), "no column 'label'"),
+    (lambda: classify(label_col=['label', 'sad']), "no column 'sad'.*label_col"),
+    (lambda: classify(FLAGS, FILMS, label_col=['funny', 'sad']), "no column 'funny'.*label_col"),
+    (lambda: classify(FLAGS.assign(sad='perhaps'), label_col=['funny', 'sad']),
+     "'sad' holds 'perhaps': write 0 or 1"),
+    (of_labels('a', None), "row 1: no 'label': leave such rows out"),
+    (of_labels('a', float('nan')), "row 1: no 'label'"), (of_labels('a', ''), "row 1: no 'label'"),
+    (of_labels(True, 1), 'labels are of several types'),
+    (of_labels(1, 'a'), 'labels are of several types'),
+    (of_labels(1.5, 2.5), 'is a number, and no class.*Ridge'),
+    (of_labels(['a'], ['b']), r"several of a text stand in one cell.*label_delim=';'"),
+    (lambda: classify(FILMS.assign(label=1), label_delim=';'), '1 is no text, and label_delim'),
+    (lambda: classify(FILMS.assign(text=3)), "column 'text', row 0: 3 is no text"),
+    (lambda: classify(FILMS.assign(text=[[1, 2]]*48)), r"row 0: \[1, 2\] is no text"),
+    (lambda: classify(FILMS[:1]), 'say with valid=… or a column is_valid'),
+    (lambda: classify(valid=FILMS[:0]), 'valid has no rows'),
+    (lambda: classify(list(FILMS.text)), r'item 0 .*a pair \(text, label\)'),
+    (lambda: classify().test_dl(list(FILMS.text), with_labels=True), r'item 0 .*a pair'),
+    (lambda: classify().test_dl([*map(tuple, FILMS.values)]), 'item 0 of the list'),
+    (lambda: classify().test_dl('a text'), 'no file or folder'),
+    (lambda: classify().test_dl(FILMS[:0]), 'nothing to read'),
+    (lambda: classify().test_dl(FILMS.rename(columns=dict(text='x'))),
+     "no column 'text'.*'x', 'label'")])
+def test_what_is_refused(make, says):
+    with pytest.raises(CorpusError, match=says): make()
+
+def test_arguments_that_there_are_not():
+    for name in ('label_names', 'kind'):
+        with pytest.raises(TypeError, match='unexpected keyword'): classify(**{name: 'a'})
+    with pytest.raises(ValueError, match='one word at least'): classify(max_words=0)
+
+def csv(*lines, header='text,label'):
+    rows = [f'a {word} film {i},{label}' for i in range(6)
+            for word,label in (('good', 'yes'), ('bad', 'no'))]
+    return '\n'.join([header, *rows, *lines]) + '\n'
+FILES = {               # what → (the file, words of the error; None: it is read)
+    'right': (csv(), None), 'not there': (None, 'no file or folder'),
+    'a wrong column': (csv(header='text,stars'), "no column 'label'.*'text', 'stars'"),
+    'a ragged row': (csv('so, so,yes'), 'a.csv, line 14: the header has 2 cells, and this row 3'),
+    'a row without text': (csv(',yes'), '^row 12 has no text'),
+    'a row without a token': (csv('\u200b ,yes'), '^row 12 has no text'),
+    'a row without a label': (csv('a film,'), "no 'label'"),
+    'a new class': (csv(*['film,new']*20), r"'new'.*name all classes.*vocab=\[…\]")}
+DOORS = {
+    'from_files': lambda source, learn: ClassifyDataLoaders.from_files(source, device='cpu'),
+    'valid': lambda source, learn: classify(valid=source),
+    'test_dl': lambda source, learn: learn.dls.test_dl(source, with_labels=True),
+    'report': lambda source, learn: learn.report(source)}
+
+@pytest.fixture(scope='module')
+def asked(): return learner(classify())
+
+@pytest.mark.parametrize('door', DOORS)
+@pytest.mark.parametrize('what', FILES)
+def test_files_at_each_door(door, what, tmp_path, asked):
+    text, says = FILES[what]
+    if text: (tmp_path/'a.csv').write_text(text, encoding='utf-8')
+    if what == 'a new class' and door == 'from_files': says = None
+    if not says:
+        DOORS[door](tmp_path/'a.csv', asked)
+        return
+    with pytest.raises(CorpusError, match=says) as e: DOORS[door](tmp_path/'a.csv', asked)
+    assert '\n' not in str(e.value)
+
+def test_a_report_needs_labels(asked):
+    with pytest.raises(CorpusError, match='no labels or tags'):
+        asked.report(asked.dls.test_dl(['a b']))
+
+class Mean(nn.Module):
+    "A network of a user's own"
+    def __init__(self, n):
+        super().__init__()
+        self.letters = nn.EmbeddingBag(262, 8, mode='mean', padding_idx=0)
+        self.out = nn.Linear(8, n)
+    def forward(self, chars): return self.out(self.letters(chars.flatten(1).long()))
+
+def test_a_data_block_of_ones_own():
+    set_seed(0)
+    block = DataBlock((ElmoBlock(space_tokenize), CategoryBlock), get_x=ColReader('text'),
+                      get_y=ColReader('label'), splitter=RandomSplitter(.2, seed=0))
+    dls = block.dataloaders(FILMS, bs=8, device='cpu')
+    own, ours = Learner(dls, Mean(dls.c), metrics=accuracy), learner(dls, dropout=0.)
+    for learn in (own, ours):
+        quietly(learn, learn.fit, 2, 1e-2)
+        label, number, p = quietly(learn, learn.predict, 'a good film .')
+        assert str(dls.vocab[number]) == label and p.shape == (2,)
+    assert ours.report().n == 9 and ours.report(FILMS[:10]).n == 10
+    block = DataBlock((ElmoBlock, MultiCategoryBlock), splitter=RandomSplitter(seed=0),
+                      get_x=ColReader('text'), get_y=ColReader('label', label_delim='e'))
+    several = block.dataloaders(FILMS, bs=8, device='cpu')
+    assert learner(several).metrics[0].name == 'accuracy_multi'
+    assert several.one_batch()[1].shape == (8, several.c)
 
 # pooling
 
@@ -65,10 +263,9 @@ def test_padding_and_company_change_nothing(how, lens, seed):
 
 # the classifier
 
-@pytest.mark.parametrize('kw', [{}, dict(words=6), dict(pool='attention+mean+max')], ids=str)
+@pytest.mark.parametrize('kw', [{}, dict(pool='attention+mean+max')], ids=str)
 def test_a_text_gets_the_same_scores_in_any_company(kw):
     model = ElmoClassifier(elmo(), 3, **{**dict(proj_dim=16), **kw}).eval()
-    if model.words is not None: torch.nn.init.normal_(model.words.embed.weight)
     texts = ['the film was good .', 'x', 'a much longer text than the others , is it not ?',
              'the film was good .']
     out = model(texts)
@@ -279,7 +476,7 @@ SEVERAL = [('the film was good .', 'good;film'), ('the bank was closed .', 'bank
 def test_a_learner_of_several_labels(tmp_path):
     d = ClassifyDataLoaders.from_df(table(SEVERAL), valid=table(SEVERAL), label_delim=';',
                                     tokenizer='space', bs=8, device='cpu')
-    learn = fit(elmo_classifier_learner(d, elmo(), words=8, dropout=0.), 20, 2e-2)
+    learn = fit(elmo_classifier_learner(d, elmo(), dropout=0.), 20, 1e-2)
     loss, accuracy = learn.validate()
     assert accuracy > .95 and math.isfinite(loss) and learn.metrics[0].name == 'accuracy_multi'
     said, row, probs = learn.predict('the film was good .')

@@ -2,9 +2,11 @@
 import copy, json, math, os, pickle, re, subprocess, sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np, pytest, torch, torch.nn.functional as F
 from torch import nn
+from fastai.basics import DataLoaders, Learner
 from fastai.torch_core import set_seed
 
 from elmo_fastai import elmo as module
@@ -13,8 +15,8 @@ from elmo_fastai.text.tokenizers import get_tokenizer, word_tokenize
 from elmo_fastai.tokens import CharVocab, TensorChars
 from elmo_fastai.bilm import BiLM
 from elmo_fastai.batches import ElmoDataLoaders
-from elmo_fastai.elmo import Elmo, ScalarMix
-from made import CFG, S, bilm, close, make, same
+from elmo_fastai.elmo import Elmo, MixPenalty, ScalarMix, elmo_split
+from made import CFG, S, bilm, close, make, quietly, same
 
 @pytest.fixture()
 def elmo(): return make()
@@ -102,6 +104,17 @@ def test_penalty_pulls_to_the_average():
     opt = torch.optim.SGD(mix.parameters(), .1)
     for _ in range(200): opt.zero_grad(); mix.penalty(1.).backward(); opt.step()
     assert torch.allclose(mix.shares, torch.ones(3)/3, atol=1e-3)
+
+def test_penalty_callback_counts_every_mix_in_training_only():
+    model = nn.ModuleList([ScalarMix(3, shares=(.7, .2, .1)), ScalarMix(3, shares=(.1, .1, .8))])
+    cb = MixPenalty(.5)
+    cb.learn = SimpleNamespace(model=model, training=True, loss_grad=torch.tensor(1.))
+    cb.after_loss()
+    expected = 1 + sum(mix.penalty(.5).item() for mix in model)
+    assert cb.learn.loss_grad.item() == pytest.approx(expected)
+    cb.learn.training = False
+    cb.after_loss()
+    assert cb.learn.loss_grad.item() == pytest.approx(expected)
 
 # the module
 
@@ -304,6 +317,36 @@ def test_a_trainable_bilm_learns():
 class Tagger(nn.Module):
     def __init__(self, elmo, n=3): super().__init__(); self.elmo,self.lin = elmo,nn.Linear(16, n)
     def forward(self, x): return self.lin(self.elmo(x)[0][0])
+
+# groups
+
+def test_groups_cover_what_can_be_trained():
+    elmo = make(train_gamma=False)
+    groups = elmo_split(Tagger(elmo))
+    ids = [id(p) for group in groups for p in group]
+    assert len(groups) == 4 and len(set(ids)) == len(ids)
+    left = [k for k,p in Tagger(elmo).named_parameters() if id(p) not in ids and 'lin' not in k]
+    assert all('head' in k or 'bias_hh' in k or k.endswith('gamma') for k in left), left
+    assert len(elmo_split(Tagger(make(cfg=dict(n_layers=3))))) == 5
+    assert len(elmo_split(Tagger(make(cfg=dict(share_encoder=False))))[0]) == 2*len(groups[0])
+    with pytest.raises(ValueError, match='no Elmo'): elmo_split(nn.Linear(1, 1))
+
+def test_a_plain_learner_freezes_and_opens_groups():
+    elmo = make()
+    items = [(x, torch.tensor([0, 1])) for x in elmo.to_chars([['the', 'bank'], ['a', 'river']]*8)]
+    learn = Learner(DataLoaders.from_dsets(items, items, bs=4, device='cpu', num_workers=0),
+                    Tagger(elmo), splitter=elmo_split,
+                    loss_func=lambda pred, y: F.cross_entropy(pred.flatten(0, 1), y.flatten()))
+    before = {k: v.clone() for k,v in elmo.lm.state_dict().items()}
+    def moved(): return {k for k,v in elmo.lm.state_dict().items() if not torch.equal(v, before[k])}
+    quietly(learn, 'fit', 1, 1e-2)
+    assert not moved() and elmo.mixes[0].w.abs().sum() > 0
+    learn.freeze_to(-2)
+    quietly(learn, 'fit', 1, slice(1e-4, 1e-2))
+    assert moved() and all(re.match(r'lstm\.(fwd|bwd)\.1\.', k) for k in moved())
+    learn.unfreeze()
+    quietly(learn, 'fit', 1, 1e-3)
+    assert {'chars.embed.weight', 'chars.norm.running_mean'} <= moved()
 
 # state
 

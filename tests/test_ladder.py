@@ -50,14 +50,15 @@ def trains(cell):
     return cell['cell_type'] == 'code' and not re.search(r'#\| (hide|default_exp|eval: false)',
                                                          source(cell))
 
-@pytest.mark.parametrize('nb', [nb for nb in taught if any(map(is_slow, read(nb)['cells']))], ids=name)
+@pytest.mark.parametrize('nb', [nb for nb in taught if any(map(is_slow, read(nb)['cells']))
+                                and nb.stem != '14_your_text'], ids=name)   # that has a test of its own
 def test_slow_cells_run_on_little_text(nb, monkeypatch, tmp_path):
     "The whole lesson on 2,500 sentences; what it asserts is about more text, and left out"
     monkeypatch.chdir(nb.parent)
     monkeypatch.setattr(plt, 'show', plt.close)
     found = {'display': str, '__name__': nb.stem}
     for cell in filter(trains, read(nb)['cells']):
-        code = re.sub(r'n_train=[\d_]+', 'n_train=2_500', source(cell))
+        code = re.sub(r'n_train=[\d_]+', 'n_train=2_500', source(cell)).replace('sample(400,', 'sample(100,')
         tree = ast.parse(re.sub(r'models/', f'{tmp_path}/', code))
         tree.body = [o for o in tree.body if not isinstance(o, ast.Assert)]
         exec(compile(tree, f'{nb.stem}, cell {cell["id"]}', 'exec'), found)

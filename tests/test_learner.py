@@ -12,7 +12,6 @@ from hypothesis import given, settings, strategies as st
 from elmo_fastai.all import *
 from elmo_fastai.batches import EncodedText, TokenTypes
 from elmo_fastai.learner import *
-from elmo_fastai.learner import _trained_toy
 from elmo_fastai.ngrams import perplexity
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.tokens import SPECIALS
@@ -167,6 +166,9 @@ def test_other_optimisers(dls):
     for opt in (Adam, ranger): assert len(fitted(learner(dls, opt=opt)).opt.hypers) == 4
     with pytest.raises(ValueError, match="'sgd'.*adamw.*adagrad"): learner(dls, opt='sgd')
     with pytest.raises(ValueError, match='takes no loss_func'): learner(dls, loss_func=bilm_loss)
+    for clip in (-1, 0, None):
+        with pytest.raises(ValueError, match='clip='): learner(dls, clip=clip)
+    with pytest.raises(TypeError, match='ELMO_TINY'): bilm_learner(dls, 'tiny')
     found = [learner(dls, **how).wd for how in (dict(wd=.5), {}, dict(opt='adagrad', wd=.1))]
     assert found == [.5, .01, .1]
 
@@ -271,16 +273,6 @@ def test_throughput_counts_real_tokens_of_trainings(dls):
     before = seen()
     for look in ('validate', 'get_preds', 'summary', 'lr_find'): quietly(learn, look)
     assert seen() == before and before[0] == 2*len(dls.train.text.ids) and before[1] > 0
-
-def test_toy_bilm(held):
-    lm, vocab, _ = toy_bilm(n_train=300)
-    assert not lm.training and lm.n_words == len(vocab)
-    state = torch.get_rng_state()
-    def same(other): return all(map(close, lm.parameters(), other.parameters()))
-    assert same(_trained_toy.__wrapped__(300)[0])                 # another training
-    assert torch.equal(torch.get_rng_state(), state)
-    with torch.no_grad(): next(toy_bilm(n_train=300)[0].parameters()).add_(1)
-    assert same(toy_bilm(n_train=300)[0])
 
 # a model that speaks
 
@@ -482,7 +474,8 @@ REFUSED = [
     *[(lambda m, kw=kw: generate(*m, 'the', **kw), ValueError, next(iter(kw))) for kw in [
         dict(direction='up'), dict(direction=None), dict(temperature=-1),
         dict(temperature=math.nan), dict(temperature=None), dict(temperature='1'), dict(top_k=0),
-        dict(top_k=-1), dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan)]],
+        dict(top_k=-1), dict(top_p=0), dict(top_p=1.5), dict(top_p=math.nan), dict(seed=-1),
+        dict(n_words=2.5)]],
     (lambda m: generate(*m, 'the', temprature=1.), TypeError, 'temprature'),
     (lambda m: narrowed(torch.full((4,), -math.inf)), ValueError, 'no word'),
     (lambda m: narrowed(torch.tensor([0., math.nan]), 0), ValueError, 'no word'),

@@ -1,5 +1,5 @@
 """Trainings that begin late, end early or are only looked at; paths in exports, files of word
-vectors; exports themselves are in test_pickle, encoders in test_tasks"""
+vectors; exports themselves are in test_pickle, encoders in test_tagger"""
 import csv, json, math, pickle
 from collections import OrderedDict
 from pathlib import Path

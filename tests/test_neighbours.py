@@ -1,24 +1,26 @@
-"""The study of the layers: purity of neighbours, the labels of real text, changed words"""
+"""The study of the layers: probes of tags and senses on vectors that we make, purity of
+neighbours, the labels of real text, changed words"""
 
 import csv, zlib
 from collections import Counter
 from pathlib import Path
 
-import numpy as np, pytest
+import numpy as np, pandas as pd, pytest
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import toy_corpus, wikitext2
 from elmo_fastai.text.read import lines_of
 from elmo_fastai.elmo import Elmo
+from elmo_fastai.practice.scores import bootstrap
 from copies import local
+import books
 from pages import page
 
 pytestmark = pytest.mark.slow
 
 study = page('studies/probes')
-books = page('library/books')
-purity = study.purity
+purity, linear_probe, sense_probe = study.purity, study.linear_probe, study.sense_probe
 change_words, misspell = study.change_words, study.misspell
 
 D = 16
@@ -57,11 +59,127 @@ def text(n, seed=0):
     rng, words = np.random.default_rng(seed), 'the old river money bank play of green'.split()
     return [[words[i] for i in rng.integers(0, len(words), rng.integers(1, 9))] for _ in range(n)]
 
-# purity
+def examples(counts, words='bank bat', end='e'):
+    return [([s, w, f'{end}{i}'], 1, f'{w}/{s}') for w in words.split()
+            for s,n in zip('abcd', counts) for i in range(n)]
+def others(counts, words='bank bat'): return examples(counts, words, 'f')      # other sentences
 
-def examples(counts, words='bank bat'.split()):
-    return [([s, w, f'e{i}'], 1, f'{w}/{s}') for w in words for s, n in zip('abcd', counts)
-            for i in range(n)]
+# probes of tags
+
+def sents(n, seed=0):
+    "Sentences whose tag is that of the word's left neighbour"
+    words = np.random.default_rng(seed).choice('red blue green dog cat runs the'.split(), (n, 6))
+    tags = dict(red='A', blue='A', the='B')
+    return [([*s], [tags.get(w, 'C') for w in ['<s>', *s]][:6]) for s in words.tolist()]
+
+def test_models_are_compared_on_the_same_draws():
+    a = np.random.default_rng(0).random(400) < .6
+    right = dict(base=np.ones((1, 400)), one=a[None], two=(a | (np.arange(400) < 40))[None])
+    table = study.compare(right, np.arange(400), of=['one', 'two'])
+    assert table.best['two'] > .99 and np.isnan(table.best['base'])
+    assert table.high['one'] > table.low['two']
+    assert table.loc['one', ['accuracy', 'low', 'high']].tolist() == pytest.approx(bootstrap(a), abs=.01)
+
+def test_what_was_not_asked_does_not_count_and_seeds_are_drawn():
+    right = np.array([[1, 0, np.nan, np.nan], [np.nan, np.nan, 1, 1]])
+    assert study.compare(dict(layer=right), [0, 1, 2, 3]).accuracy.iloc[0] == .75
+    seeds = np.array([[1.]*50, [0.]*50])                    # one seed is right, the other wrong
+    table = study.compare(dict(layer=seeds), np.arange(50))
+    assert (table.low.iloc[0], table.accuracy.iloc[0], table.high.iloc[0]) == (0, .5, 1)
+
+def test_a_probe_finds_what_is_there():
+    a, t = (linear_probe(Made(), sents(300), sents(80, 1), seeds=2) for _ in range(2))
+    pd.testing.assert_frame_equal(a, t)
+    assert t.accuracy['layer 1'] > .97 and t.best['layer 1'] == 1
+    assert all(t.accuracy[k] < t.accuracy['commonest label'] + .08 for k in ('layer 0', 'layer 2'))
+
+def test_sentences_that_are_asked_are_not_learned_from(elmo):
+    data, other = sents(40), sents(30, 1)
+    t = linear_probe(elmo, data + other, data, seeds=1, share=1.)
+    assert t.attrs['train'] == 6*sum(s not in [a for a,_ in data] for s,_ in other)
+    same = twice(60)[:60]
+    t = sense_probe(elmo, same + examples((5, 5), 'bank'), same, seeds=1, share=1.)
+    assert t.attrs['train'] == 10
+    for ask,some in ((linear_probe, data), (sense_probe, same)):
+        with pytest.raises(CorpusError, match='all sentences to learn from are among'):
+            ask(elmo, some, some)
+
+# senses
+
+@pytest.mark.parametrize('how', ['mean', '1nn'])
+@pytest.mark.parametrize('counts', [(20, 20), (12, 8, 5)])
+def test_senses_that_can_be_told_are_told(elmo, how, counts):
+    t = sense_probe(elmo, examples(counts), others(counts), how=how)
+    assert t.accuracy['layer 1'] == 1 and t['macro-F1']['layer 1'] == 1
+    assert t.accuracy['layer 0'] == t.accuracy['commonest sense']
+    assert t.accuracy['commonest sense'] == pytest.approx(max(counts)/sum(counts))
+
+def test_who_is_asked(elmo):
+    "The rest without a second set; no word that was not learned; words as they are, but for capitals"
+    t = sense_probe(elmo, examples((10, 5)), share=.8)
+    assert t.accuracy['layer 1'] == 1 and (t.attrs['train'], t.attrs['dev']) == (24, 6)
+    t = sense_probe(elmo, examples((5, 5), 'bank'), others((5, 5)) + others((3,), 'rock'))
+    assert (t.attrs['words'], t.attrs['dev']) == (1, 10)
+    assert sense_probe(elmo, examples((5, 5), 'bank'), others((2, 2), 'Bank')).attrs['dev'] == 4
+
+@pytest.mark.parametrize('train,dev,why', [
+    (examples((3, 1)), None, "'bank/b' of 'bank' has one example"),
+    ([], None, 'no token with a label'),
+    ([(['a', 'bank'], 2, 'x')], None, 'no token 2'),
+    (examples((3,)), others((3,)), 'two senses')])
+def test_examples_that_are_none(elmo, train, dev, why):
+    with pytest.raises(CorpusError, match=why): sense_probe(elmo, train, dev)
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=4, max_size=30),
+       st.integers(0, 5), st.floats(0.05, 0.95))
+def test_each_sense_is_divided(pairs, seed, share):
+    words, senses = zip(*pairs)
+    tokens = study.Tokens(np.array(words, object), np.array(senses), np.arange(len(pairs)),
+                          np.zeros((len(pairs), 1, 1)))
+    learned = study.deal(tokens, seed, share)
+    for k,n in Counter(pairs).items():
+        inside = sum(learned[i] for i,p in enumerate(pairs) if p == k)
+        assert inside == 0 if n == 1 else 0 < inside < n
+
+def twice(n=150):
+    "Sentences that occur twice, each with a sense that was drawn at random"
+    senses = np.random.default_rng(0).integers(0, 2, n)
+    return [([f'l{i}', 'bank', f'r{i}'], 1, f'bank/{s}') for i,s in enumerate(senses)]*2
+
+@pytest.mark.parametrize('how', ['mean', '1nn'])
+@pytest.mark.parametrize('whiten', [True, False])
+def test_senses_at_random_are_not_told(elmo, how, whiten):
+    t = sense_probe(elmo, twice(), how=how, whiten=whiten, seeds=5)
+    assert t.accuracy['layer 1'] < .65
+
+def test_equal_sentences_and_two_words_of_one_stay_together(elmo):
+    t = study.collect_senses(elmo, [*twice(), (['L0', 'Bank', 'r0'], 1, 'bank/0')])
+    pairs = [(['a', 'bank', f'x{i}', 'b', 'bat'], [None, f'bank/{i % 2}', None, None, f'bat/{i % 3}'])
+             for i in range(30)]
+    two = study.collect_senses(elmo, pairs)
+    for seed in range(5):
+        learned = study.deal(t, seed, .5)
+        assert all(len({*learned[t.sent == g]}) == 1 for g in t.sent)
+        learned = study.deal(two, seed, .8)
+        assert (learned[::2] == learned[1::2]).all()
+
+def test_whitening_is_fitted_on_what_is_learned(elmo, monkeypatch):
+    "By each seed: an example that is asked may not move the axes"
+    fitted, even_out = [], study.even_out
+    def spy(x, whiten):
+        fitted.append(x)
+        return even_out(x, whiten)
+    monkeypatch.setitem(sense_probe.__globals__, 'even_out', spy)
+    t = sense_probe(elmo, examples((30, 30)), seeds=2, share=.5, whiten=True)
+    assert {len(x) for x in fitted} == {t.attrs['train']} == {60}
+
+def test_files_of_senses(tmp_path):
+    file = tmp_path/'x.csv'
+    file.write_text('\ufeffsentence,position,sense\n"Well, the bank", 2 , NA\n', encoding='utf-8')
+    assert study.read_senses(file) == [(['Well,', 'the', 'bank'], 2, 'NA')]
+
+# purity
 
 @pytest.mark.parametrize('whiten', [True, False, None])
 def test_purity_of_what_is_known(elmo, whiten):

@@ -51,7 +51,7 @@ class Reference:
 @example([[]], [['a'], []], 5, False)
 @example([['a'], []], [['b', 'a', 'a']], 4, True)
 def test_equals_reference(train, valid, order, backward):
-    m, ref = KneserNey(order, 12, backward).fit(train), Reference(train, order, 12, backward)
+    m, ref = KneserNey(order, 12, backward=backward).fit(train), Reference(train, order, 12, backward)
     np.testing.assert_allclose(m.logps(valid), ref.logps(valid), atol=1e-9, rtol=0)
     np.testing.assert_allclose(m.perplexity(valid), np.exp(-np.mean(ref.logps(valid))))
 
@@ -83,14 +83,16 @@ def test_kinds_of_tokens(kind):
     "Words, ids, arrays, tensors and generators are all the same corpus"
     fit, scored = [[5, 6, 7], [5, 7], [6, 6, 5]], [[5, 6], [8]]
     for backward in (False, True):
-        logps = KneserNey(3, 9, backward).fit(map(kind, fit)).logps(map(kind, scored))
-        np.testing.assert_allclose(logps, KneserNey(3, 9, backward).fit(fit).logps(scored))
+        logps = KneserNey(3, 9, backward=backward).fit(map(kind, fit)).logps(map(kind, scored))
+        np.testing.assert_allclose(logps, KneserNey(3, 9, backward=backward).fit(fit).logps(scored))
     assert fit[0] == [5, 6, 7]                        # a list is not turned round
 
 def m(order=3, vocab_size=None, sents=(['a'],)): return KneserNey(order, vocab_size).fit(sents)
 @pytest.mark.parametrize('call,says', [
     (lambda: KneserNey(0), 'order=0'), (lambda: m(sents=[]), 'no sentences'),
-    (lambda: m(sents='a text'), 'Split'), (lambda: m().logps(['text']), 'Split'),
+    (lambda: m(sents='a text'), 'list of words'), (lambda: m().logps(['text']), 'list of words'),
+    (lambda: KneserNey('3'), 'whole number'), (lambda: m(sents=[5]), 'list of words'),
+    (lambda: KneserNey().next_probs(), 'call fit'),
     (lambda: m(3, 2, [list('abc')]), 'vocab_size=2'), (lambda: m(3, 0), 'vocab_size=0'),
     (lambda: KneserNey().perplexity([['a']]), 'call fit'), (lambda: m().logps([]), 'no sentences'),
     (lambda: m().logps([['b']]), "'b'"), (lambda: m(1, 3).logps([['b'], ['c']]), "4 types")])

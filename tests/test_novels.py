@@ -7,12 +7,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.corpora import text_corpus
+import books
 from copies import local
-from pages import page
 
 pytestmark = pytest.mark.slow
 
-books = page('library/books')          # no part of the library
 BOOKS, book_file, book_sentences, clean_book, english = (
     books.BOOKS, books.book_file, books.book_sentences, books.clean_book, books.english)
 is_heading, novels, paragraphs, quotes, speeches = (

@@ -190,10 +190,6 @@ def modules_with(names):
     "What is loaded after `import` of `names`"
     return {*python(f'import sys, {names}; print(*sys.modules)').split()}
 
-def test_elmo_comes_without_training_and_plots():
-    loaded = modules_with('elmo_fastai.elmo')
-    assert not loaded & HEAVY and not [o for o in loaded if o.startswith('elmo_fastai.train')]
-
 def test_a_command_line_comes_without_torch():
     "`elmo_pretrain --help` and `elmo_embed --help` take a fifth of a second"
     loaded = modules_with('elmo_fastai.practice.command')

@@ -12,8 +12,8 @@ from fastai.callback.all import CSVLogger, SaveModelCallback
 
 from elmo_fastai.batches import BiLMBlock
 from elmo_fastai.tokens import ElmoTransform, NGramsTokenizer
-from elmo_fastai.blocks import (
-    ClassifyDataLoaders, ElmoBlock, TagDataLoaders, TokensTransform, WordsBlock)
+from elmo_fastai.classifier import ClassifyDataLoaders
+from elmo_fastai.tagger import ElmoBlock, TagDataLoaders, TokensTransform, WordsBlock
 from elmo_fastai.practice.checkpoint import Checkpoints
 from elmo_fastai.practice.streams import BufferedDataLoader
 from elmo_fastai.batches import ElmoDataLoaders, TokenTypes

@@ -12,7 +12,8 @@ from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.batches import BiLMBlock
-from elmo_fastai.blocks import ClassifyDataLoaders, ElmoBlock, TagDataLoaders
+from elmo_fastai.classifier import ClassifyDataLoaders
+from elmo_fastai.tagger import ElmoBlock, TagDataLoaders
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.vectorizer import ElmoVectorizer

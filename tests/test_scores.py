@@ -11,7 +11,8 @@ from sklearn.metrics import classification_report, confusion_matrix
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Sentence
 from elmo_fastai.bilm import BiLM, BiLMConfig
-from elmo_fastai.blocks import ClassifyDataLoaders, TagDataLoaders
+from elmo_fastai.classifier import ClassifyDataLoaders
+from elmo_fastai.tagger import TagDataLoaders
 from elmo_fastai.classifier import elmo_classifier_learner
 from elmo_fastai.practice.scores import bootstrap, interval, span_scores
 from elmo_fastai.tagger import elmo_tagger_learner
@@ -75,7 +76,7 @@ def texts(n=60):
 @pytest.fixture(scope='module')
 def classifier():
     dls = ClassifyDataLoaders.from_df(texts(), texts(20), tokenizer='space', device='cpu', bs=8)
-    return fit(elmo_classifier_learner(dls, bilm(), words=16, dropout=0.), 8, 1e-2)
+    return fit(elmo_classifier_learner(dls, bilm(), dropout=0.), 20, 1e-2)
 
 def test_answers_stand_beside_their_texts(classifier):
     "Batches are sorted by length; the rows are not. All figures are scikit-learn's"
@@ -143,7 +144,7 @@ def test_several_labels():
                         columns=['text', 'label'])
     dls = ClassifyDataLoaders.from_df(rows, rows, label_delim=';', tokenizer='space', bs=8,
                                       device='cpu')
-    learn = fit(elmo_classifier_learner(dls, bilm(), words=8, dropout=0.), 3, 1e-2)
+    learn = fit(elmo_classifier_learner(dls, bilm(), dropout=0.), 3, 1e-2)
     report = learn.report(rows)
     p, y = (o.numpy() > .5 for o in learn.get_preds())
     theirs = classification_report(y, p, target_names=list(dls.vocab), output_dict=True,

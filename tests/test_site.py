@@ -710,7 +710,7 @@ QUERIES = {
     'surprise': 'course/surprise.html#surprise-entropy-perplexity',
     # several sections of a lesson have the word: its page comes first
     'perplexity': 'course/surprise.html', 'highway': 'course/charcnn.html',
-    'padding': 'course/batches.html', 'probe': 'course/layers.html',
+    'padding': 'course/batches.html', 'probe': 'course/probe.html',
     'scalar mix': 'course/elmo.html#a-weighted-sum-by-hand',
     'LSTM': 'course/recurrent.html#the-lstm-gate-by-gate',
     'language model': 'course/ngrams.html#what-a-language-model-is'}

@@ -1,28 +1,37 @@
-"The tagger: networks, scores, predictions, fastai's tools on it"
+"Blocks and loaders of tags, learners with an Elmo inside, the tagger: scores, answers, fastai"
 import pickle, re, warnings
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pandas as pd, pytest, torch, torch.nn.functional as F
+from datasets import ClassLabel, Dataset, Features, Sequence, Value
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import DataLoaders, Learner, load_learner
+from fastai.data.all import ColReader, DataBlock, RandomSplitter
 from fastai.interpret import ClassificationInterpretation, Interpretation
 from fastai.torch_core import set_seed
 
-from elmo_fastai.errors import ModelFileError
+from elmo_fastai.errors import CorpusError, ModelFileError
 from elmo_fastai.text.read import Sentence
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.text.tokenizers import offsets, word_tokenize
+from elmo_fastai.tokens import ByteCharVocab, CharVocab, UNK, WordVocab
+from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.bilm import BiLM
-from elmo_fastai.elmo import Elmo
-from elmo_fastai.blocks import IGNORE, TagDataLoaders
 from elmo_fastai.cbow import WordVectors
+from elmo_fastai.elmo import Elmo, MixPenalty, ScalarMix, elmo_split
+from elmo_fastai.learner import bilm_learner
+from elmo_fastai.practice.folder import load_bilm, save_bilm
+from elmo_fastai.practice.learners import load_encoder, save_encoder
+from elmo_fastai.classifier import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
 from elmo_fastai.tagger import (
-    SpanF1, TaskLSTM, TokenMean, are_spans, elmo_tagger_learner, spans_of)
+    IGNORE, ElmoBlock, ElmoLearner, SpanF1, TagDataLoaders, TagLoss, TagsBlock, TaskLSTM,
+    TensorTags, TokenMean, TokensTransform, WordsBlock, are_spans, elmo_tagger_learner, spans_of)
+from loading import common
 from pages import page
-from made import CFG, bilm, fit, quietly
+from made import CFG, S, VOCAB, bilm, close, fit, make, quietly, same
 
 study = page('studies/learning_curves')
 
@@ -34,6 +43,213 @@ def corpus(): return toy_corpus(n_train=120, n_valid=60, n_test=1, n_unseen=20)
 def dls(corpus): return loaders(corpus)
 def loaders(corpus, **kw): return TagDataLoaders.from_sents(
     corpus.gold['train'], corpus.gold['valid'], **{**dict(device='cpu', bs=16, val_bs=16), **kw})
+
+# blocks and loaders
+
+WORDS = 'good bad fine dull'.split()
+TAGGED = [Sentence(f'a {word} film {i} .'.split(), ['D', 'A', 'N', 'C', 'P'])
+          for i in range(8) for word in WORDS]
+TABLE = pd.DataFrame(dict(tokens=[s.tokens for s in TAGGED], tags=[s.tags for s in TAGGED]))
+CPU = dict(device='cpu')
+def tag(data=TAGGED, valid=None, **kw): return TagDataLoaders.from_sents(data, valid, **CPU, **kw)
+
+@given(st.lists(st.lists(st.text('abcé', min_size=1, max_size=60), max_size=6), min_size=1,
+                max_size=5))
+@common
+def test_a_text_is_the_same_in_any_batch(sents):
+    dls = tag()
+    batch = dls.test_dl(sents, bs=9).one_batch()[0]
+    for row,i in zip(batch, dls.test_dl(sents).get_idxs()):
+        chars = torch.from_numpy(ByteCharVocab().encode(sents[i]))
+        n = len(sents[i])
+        assert torch.equal(row[:n].as_subclass(torch.Tensor), chars)
+        assert not row[n:].any() and len(row) == max(1, *map(len, sents))
+
+def test_tokens():
+    step = TokensTransform(max_words=3)
+    for item in (['New York', "didn't", 'a\u0301', 'x'], ('New York', "didn't", 'a\u0301')):
+        assert step(item) == ['New York', "didn't", 'a\u0301'] == step(np.array(item))
+    assert step(' \u200b') == [] and step("isn't it") == ['is', "n't", 'it']
+    with pytest.raises(CorpusError, match='neither a text'): step([1, 2])
+    with pytest.raises(ValueError, match='one word at least'): TokensTransform(max_words=0)
+
+def test_blank_texts_are_one_row_of_padding():
+    chars, words = tag().test_dl(['', []]).one_batch()
+    assert chars.shape == (2, 1, 50) and words.shape == (2, 1) and not chars.any()
+
+def test_every_row_is_in_each_epoch():
+    dls = tag(bs=7, valid=TAGGED[:5])
+    wanted = sorted(dls.char_vocab.decode(chars) for chars,*_ in dls.train_ds)
+    for _ in range(2):
+        found = [dls.char_vocab.decode(row[row[:, 0] != 0]) for x,*_ in dls.train for row in x]
+        assert sorted(found) == wanted
+
+def test_an_epoch_begins_later():
+    "At a batch that `skip` names, in the order of the loader's own generator"
+    dl = tag(bs=4).train
+    state = dl.rng.getstate()
+    def epoch(n):
+        dl.rng.setstate(state)
+        dl.skip(n)
+        return list(dl)
+    whole = epoch(0)
+    np.random.seed(7)                 # which has no say
+    for n in (1, len(whole) - 1, len(whole)):
+        rest = epoch(n)
+        assert len(rest) == len(whole) - n
+        for a,b in zip(whole[n:], rest): assert all(map(torch.equal, a, b))
+    assert len(list(dl)) == len(whole)
+
+def test_samples_are_made_once_and_item_transforms_stay_random():
+    dls = tag()
+    for i in range(len(dls.train_ds)):
+        for was,now in zip(dls.train_ds[i], dls.train.create_item(i), strict=True):
+            assert type(was) is type(now) and was.dtype == now.dtype and torch.equal(was, now)
+    assert {*dls.train_ds.samples} >= {*range(len(dls.train_ds))}
+    calls = []
+    def count(x): calls.append(0); return x
+    block = DataBlock(ElmoBlock(), item_tfms=count, splitter=RandomSplitter(seed=0))
+    dls = block.dataloaders([['a', 'b']]*20, bs=8, **CPU)
+    before = len(calls)
+    for _ in dls.train: pass
+    assert len(calls) > before
+
+def as_conll(path):
+    path.write_text('\n'.join('\n'.join(map(' '.join, zip(s.tokens, s.tags))) + '\n' for s in TAGGED))
+    return path
+
+def test_doors_of_tags(tmp_path):
+    path = as_conll(tmp_path/'t.conll')
+    TABLE.to_json(tmp_path/'t.jsonl', orient='records', lines=True)
+    rows = TABLE.set_axis(['words', 'pos'], axis=1)
+    names = Features(dict(tokens=Sequence(Value('string')),
+                          tags=Sequence(ClassLabel(names=list('DANCP')))))
+    data = Dataset.from_dict(dict(tokens=list(rows.words), tags=[list(range(5))]*len(rows)), names)
+    pairs = [(s.tokens, s.tags) for s in TAGGED]
+    for dls in (tag(), tag(path, token_col=0, tag_col=1), tag(tmp_path/'t.jsonl'), tag(pairs),
+                tag(TAGGED, pairs[:4]), tag(rows, token_col='words', tag_col='pos'), tag(data),
+                tag(dict(train=TAGGED, valid=TAGGED[:4]))):
+        assert list(dls.vocab[1]) == sorted('DANCP') and isinstance(dls.vocab[0], WordVocab)
+        assert re.search('rows train [0-9]+, valid [34]', repr(dls))
+        x, w, y = dls.one_batch()
+        assert x.shape == (*w.shape, 50) and w.shape == y.shape and type(y) is TensorTags
+    for some in (TAGGED[:3], pairs[:3], TABLE[:3]):
+        assert tag().test_dl(some, with_labels=True).one_batch()[2].shape == (3, 5)
+    assert list(tag(vocab=['P', 'D', 'A', 'N', 'C', 'X']).vocab[1]) == list('PDANCX')
+    test = dict(train=TAGGED, test=TAGGED[:2])
+    assert 3 <= len(tag(test).valid_ds) <= 4, 'what is called test never validates'
+
+def test_no_other_column_decides(tmp_path):
+    "Neither what is held out, nor where a sentence ends, nor what is a word"
+    dls = tag(TABLE.assign(sent_at=1, group='a', sentence=0))
+    assert (len(dls.train_ds), len(dls.valid_ds)) == (28, 4)
+    (tmp_path/'a.conll').write_text('B-LOC 1997 Rome\nO 1998 is\n\n'*9)
+    dls = tag(tmp_path/'a.conll', token_col=2, tag_col=0)
+    assert dls.char_vocab.decode(dls.train_ds[0][0]) == ['Rome', 'is']
+    with pytest.raises(CorpusError, match=r"token_col=….*0 = 'B-LOC', 1 = '1997', 2 = 'Rome'"):
+        tag(tmp_path/'a.conll')
+
+def lines(*rows): return '\n'.join(['Ann B-PER', 'saw O', 'Rome B-LOC', '', 'it O', 'rains O', '']*6 + [*rows, ''])
+def jsonl(row): return '{"tokens": ["Ann"], "tags": ["O"]}\n'*9 + row + '\n'
+NEW_TAG = r"'new'.*name all classes when the loaders are made, vocab=\[…\]"
+FILES = {               # what → name, contents, words of the line; None: it is read
+    'right': ('a.conll', lines(), None),
+    'a wrong column': ('a.conll', 'Ann\nsaw\n\n'*9, 'has no column 1'),
+    'a ragged row': ('a.conll', lines('Ann B-PER', 'Ann'), 'line 44: expected 2 cells'),
+    'an empty file': ('a.conll', '', 'a.conll has no sentence'),
+    'HTML': ('a.html', '<html>', "a.html can't be read"),
+    'a text': ('a.txt', 'a text\n'*9, 'no column'),
+    'a sentence without tags': ('a.conll', lines('Ann _', 'saw _'), "^row 12 has 2 tokens and 2 tags.*isn't None"),
+    'a row without text': ('a.jsonl', jsonl('{"tokens": [], "tags": []}'), '^row 9 has 0 tokens and 0 tags'),
+    'too few tags': ('a.jsonl', jsonl('{"tokens": ["a", "b"], "tags": ["O"]}'), '^row 9 has 2 tokens and 1 tags'),
+    'a tag that training lacks': ('a.conll', lines('a new'), NEW_TAG)}
+NAMES = [Sentence(['Ann', 'saw', 'Rome'], ['B-PER', 'O', 'B-LOC'])]*9
+DOORS = {
+    'from_files': lambda source, learn, **kw: TagDataLoaders.from_files(source, **kw, **CPU),
+    'valid': lambda source, learn, **kw: tag(NAMES, source, **kw),
+    'test_dl': lambda source, learn, **kw: learn.dls.test_dl(source, with_labels=True, **kw),
+    'report': lambda source, learn, **kw: learn.report(source, **kw)}
+
+@pytest.fixture(scope='module')
+def of_names(): return elmo_tagger_learner(tag(NAMES), bilm(n_words=0), hidden=4)
+
+@pytest.mark.parametrize('what', FILES)
+@pytest.mark.parametrize('door', DOORS)
+def test_files_at_each_door(door, what, tmp_path, of_names):
+    name, text, says = FILES[what]
+    (tmp_path/name).write_text(text)
+    kw = dict(token_col=0, tag_col=1) if name.endswith('conll') else {}
+    if says is None or what == 'a tag that training lacks' and door == 'from_files':
+        DOORS[door](tmp_path/name, of_names, **kw)
+        return
+    with pytest.raises(CorpusError, match=says) as e: DOORS[door](tmp_path/name, of_names, **kw)
+    assert '\n' not in str(e.value)
+
+def one(tag_): return [(['a', 'b', 'c'], ['X', tag_, 'Y'])]*20
+@pytest.mark.parametrize('open_it, says', [
+    (lambda: tag(TAGGED, [Sentence(['x'], ['Q'])]), r"Tags 'Q'.*vocab=\[…\]"),
+    (lambda: tag([Sentence(['x'], ['Q', 'R'])]), 'row 0 has 1 tokens and 2 tags'),
+    (lambda: tag([Sentence(['x'])]), 'expected a list of tokens and a list of tags'),
+    (lambda: tag([Sentence(['x'], [None])]), "row 0 has 1 tokens and 1 tags.*isn't None"),
+    (lambda: tag(TABLE.set_axis(['text', 'label'], axis=1)), "there is no column 'tokens'.*token_col"),
+    (lambda: tag(TABLE, token_col='words'), "no column 'words'"),
+    (lambda: tag(TABLE, tag_col=3), 'no column 3; the columns are .tokens., .tags.'),
+    (lambda: tag([['a', 'b']]*9), r'item 0 .*a pair \(tokens, tags\)'),
+    (lambda: tag(valid=TABLE[['tokens']]), "no column 'tags'.*tag_col"),
+    (lambda: tag().test_dl(TABLE[['tags']]), "no column 'tokens', as training has it"),
+    (lambda: tag(one('')), "the tag ''"), (lambda: tag(one(float('nan'))), 'the tag nan'),
+    (lambda: tag(one(['q'])), r"the tag \['q'\]"), (lambda: tag(one(pd.NA)), 'the tag <NA>'),
+    (lambda: tag(one(1)), 'tags are of several types'),
+    (lambda: elmo_tagger_learner(tag([(['a'], ['X'])]*9), bilm(n_words=0)), 'two different tags')])
+def test_what_is_refused(open_it, says):
+    with pytest.raises(CorpusError, match=says): open_it()
+
+def of_block(*words): return DataBlock(
+    (ElmoBlock(), *words, TagsBlock()), n_inp=1 + len(words), get_x=[ColReader('tokens')]*(1 + len(words)),
+    get_y=ColReader('tags'), splitter=RandomSplitter(seed=0))
+
+def test_a_data_block_of_ones_own():
+    plain, both = (of_block(*words).dataloaders(TABLE, bs=8, **CPU) for words in ((), [WordsBlock()]))
+    with pytest.raises(ValueError, match='words=0, or put a WordsBlock'):
+        elmo_tagger_learner(plain, bilm(n_words=0))
+    for dls,words in ((plain, 0), (both, 8)):
+        learn = fit(elmo_tagger_learner(dls, bilm(n_words=0), words=words, hidden=8))
+        assert len(learn.tag(['a good film'])[0]) == 3 and learn.report(TABLE[:5]).n == 5
+        with pytest.raises(CorpusError, match='no labels or tags'): learn.report(dls.test_dl(['a b']))
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.out = nn.Linear(50, 5)
+        def forward(self, chars): return self.out(chars.float())
+    own = Learner(plain, Own())
+    assert isinstance(own.loss_func, TagLoss)
+    quietly(own, own.fit, 1, 1e-3)
+    assert np.isfinite(own.recorder.values[0]).all()
+    with pytest.raises(CorpusError, match='4 and 5 rows'):
+        of_block().dataloaders(TABLE.assign(tokens="it isn't good"), bs=3, **CPU).one_batch()
+
+def test_shown_and_empty_and_pickled(capsys):
+    dls = tag([*TAGGED, Sentence(['secret'], ['N'])], TAGGED[:4])
+    dls.show_batch(max_n=2)
+    assert 'film' in capsys.readouterr().out
+    again = pickle.loads(pickle.dumps(dls))
+    assert all(map(torch.equal, again.valid.one_batch(), dls.valid.one_batch()))
+    empty = dls.new_empty()
+    assert len(empty.train_ds) == 0 and type(empty) is type(dls)
+    data = pickle.dumps(empty)
+    assert b'secret' in pickle.dumps(dls) and b'secret' not in data
+    assert b'PosixPath' in data                               # fastai's `path`, see `export`
+    films = [loaders.test_dl(['a film']).one_batch()[0] for loaders in (empty, dls)]
+    assert torch.equal(*films)
+
+def test_a_loss_that_leaves_padding_out():
+    pred, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
+    y[0, 2:] = y[1, 4:] = IGNORE
+    each = [F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p,t in zip(pred, y)]
+    loss = TagLoss()
+    assert close(loss(pred, y), torch.cat(each).mean())
+    loss.reduction = 'none'
+    assert close(loss(pred, y), torch.stack([losses.mean() for losses in each]))
 
 # networks
 
@@ -92,8 +308,8 @@ def test_single_layers_and_ready_made_vectors(dls, lm):
     (dict(layers='top'), ValueError, "layers='top'"),
     (dict(layers=3), ValueError, 'from 0 to 2'),
     (dict(layers=-1), ValueError, 'layers=-1'),
-    (dict(where=None, words=0), ValueError, 'Without ELMo the tagger needs'),
-    (dict(where='output', words=0), ValueError, 'to read'),
+    (dict(where=None, words=0), ValueError, 'to read'),
+    (dict(where='output', words=0), ValueError, 'hidden=0 will do'),
     (dict(words=WordVectors(['xyz'], np.ones((1, 5)))), ValueError, 'None of the task'),
     (dict(loss_func=nn.CrossEntropyLoss()), ValueError, 'take a TagLoss'),
     (dict(elmo=None), TypeError, 'say where=None'),
@@ -102,6 +318,136 @@ def test_single_layers_and_ready_made_vectors(dls, lm):
     (dict(elmo='no/such/folder here'), ModelFileError, 'There is no folder')])
 def test_settings_that_can_not_be(dls, lm, kw, error, says):
     with pytest.raises(error, match=re.escape(says)): elmo_tagger_learner(dls, **{'elmo': lm, **kw})
+
+# a network of one's own in an `ElmoLearner`: groups, the penalty, encoders from one to another
+
+def test_penalty_callback_counts_every_mix_in_training_only():
+    model = nn.ModuleList([ScalarMix(3, shares=(.7, .2, .1)), ScalarMix(3, shares=(.1, .1, .8))])
+    cb = MixPenalty(.5)
+    cb.learn = SimpleNamespace(model=model, training=True, loss_grad=torch.tensor(1.))
+    cb.after_loss()
+    expected = 1 + sum(mix.penalty(.5).item() for mix in model)
+    assert cb.learn.loss_grad.item() == pytest.approx(expected)
+    cb.learn.training = False
+    cb.after_loss()
+    assert cb.learn.loss_grad.item() == pytest.approx(expected)
+
+class Mine(nn.Module):
+    def __init__(self, elmo, n=3):
+        super().__init__()
+        self.elmo, self.lin = elmo, nn.Linear(16, n)
+    def forward(self, x): return self.lin(self.elmo(x)[0][0])
+
+def loss(pred, y): return F.cross_entropy(pred.flatten(0, 1), y.flatten())
+
+def learner(tmp_path, seed=0, elmo=None, **kw):
+    "Of a model that a user may have written"
+    elmo = elmo or make(seed)
+    set_seed(seed)
+    xs = elmo.to_chars([['the', 'bank'], ['a', 'river'], ['of', 'x'], ['no', 'bank']]*4)
+    items = [(x, torch.tensor([0, 1])) for x in xs]
+    dls = DataLoaders.from_dsets(items, items, bs=4, device='cpu', num_workers=0)
+    return ElmoLearner(dls, Mine(elmo), loss_func=loss, splitter=elmo_split, path=tmp_path, **kw)
+
+def weights(learn): return {k: v.clone() for k,v in learn.model.elmo.lm.state_dict().items()}
+
+def test_groups_cover_what_can_be_trained():
+    elmo = make(train_gamma=False)
+    groups = elmo_split(Mine(elmo))
+    ids = [id(p) for group in groups for p in group]
+    assert len(groups) == 4 and len(set(ids)) == len(ids)
+    left = [k for k,p in Mine(elmo).named_parameters() if id(p) not in ids and 'lin' not in k]
+    assert all('head' in k or 'bias_hh' in k or k.endswith('gamma') for k in left), left
+    assert len(elmo_split(Mine(make(cfg=dict(n_layers=3))))) == 5
+    assert len(elmo_split(Mine(make(cfg=dict(share_encoder=False))))[0]) == 2*len(groups[0])
+    with pytest.raises(ValueError, match='no Elmo'): elmo_split(nn.Linear(1, 1))
+
+def test_fastai_freezes_and_opens_groups(tmp_path):
+    learn = learner(tmp_path)
+    before = weights(learn)
+    def moved(): return {k for k,v in weights(learn).items() if not torch.equal(v, before[k])}
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
+    assert not moved() and learn.model.elmo.mixes[0].w.abs().sum() > 0
+    learn.freeze_to(-2)
+    quietly(learn, 'fit', 1, slice(1e-4, 1e-2))
+    assert moved() and all(re.match(r'lstm\.(fwd|bwd)\.1\.', k) for k in moved())
+    learn.unfreeze()
+    quietly(learn, 'fit', 1, 1e-3)
+    assert {'chars.embed.weight', 'chars.norm.running_mean'} <= moved()
+    learn.freeze()
+    assert not learn.model.elmo.trainable
+
+# encoders
+
+def test_encoders_go_from_learner_to_learner(tmp_path):
+    a, b = learner(tmp_path, 1), learner(tmp_path, 2)
+    assert a.save_encoder('enc') == tmp_path/'models'/'enc' and b.load_encoder('enc') is b
+    assert same(a.model.elmo.layers(S)[0], b.model.elmo.layers(S)[0])
+    assert not b.model.elmo.trainable
+
+def test_encoders_from_pretraining(tmp_path):
+    corpus = toy_corpus(n_train=60, n_valid=20, n_test=1, n_unseen=1)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, seed=0, device='cpu')
+    lm, other = (bilm_learner(dls, replace(CFG, dropout=0.), bf16=False, path=tmp_path)
+                 for _ in range(2))
+    quietly(lm, 'fit', 1, 1e-2)
+    folder = lm.save_encoder('fine')
+    assert load_bilm(folder)[1].itos == dls.vocab.itos
+    for learn,name in ((learner(tmp_path), folder), (learner(tmp_path), 'fine')):
+        load_encoder(learn, name)                  # another vocabulary, another dropout: it fits
+        theirs = lm.model.state_dict()
+        assert all(torch.equal(v, theirs[k]) for k,v in weights(learn).items() if 'head' not in k)
+    assert other.load_encoder('fine') is other
+    assert torch.equal(other.model.chars.embed.weight, lm.model.chars.embed.weight)
+
+@pytest.mark.parametrize('cfg', [dict(hidden_dim=16), dict(residual=False), dict(n_layers=1),
+                                 dict(max_chars=40)], ids=str)
+def test_an_encoder_that_does_not_fit(tmp_path, cfg):
+    save_bilm(tmp_path/'models'/'other', BiLM(replace(CFG, **cfg), len(VOCAB)), VOCAB)
+    learn = learner(tmp_path)
+    before = weights(learn)
+    [(key, value)] = cfg.items()
+    with pytest.raises(ModelFileError, match=f'other has {key}={value}'): learn.load_encoder('other')
+    with pytest.raises(ModelFileError): learn.load_encoder('nothing')
+    assert all(torch.equal(v, before[k]) for k,v in weights(learn).items())
+    learn.model = nn.Linear(1, 1)
+    with pytest.raises(ValueError, match='no biLM'): learn.load_encoder('other')
+
+# an alphabet of one's own
+
+SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
+
+def test_an_alphabet_in_use(spelt):
+    "A classifier, a tagger, a random twin; other characters are refused"
+    learn, chars = spelt
+    elmo = Elmo(learn.model, learn.dls.vocab).eval()
+    texts = pd.DataFrame([(s, i % 2) for i,s in enumerate(SENTS)]*8, columns=['text', 'label'])
+    for own in (elmo, random_elmo(elmo, 0, SENTS)):
+        dls = ClassifyDataLoaders.from_df(texts, char_vocab=chars, bs=8, device='cpu')
+        c = elmo_classifier_learner(dls, own)
+        c.unfreeze()
+        quietly(c, 'fit', 1, 1e-3)
+        assert c.predict('the Ω')[0] in ('0', '1')
+    sents = [Sentence(s, [w[0] for w in s]) for s in SENTS]*4
+    dls = TagDataLoaders.from_sents(sents, char_vocab=chars, min_freq=1, bs=8, device='cpu')
+    t = elmo_tagger_learner(dls, learn.model, 'both', chars=8)
+    quietly(t, 'fit', 1, 1e-3)
+    assert len(t.tag(['the bank'])[0]) == 2
+    by_bytes = ClassifyDataLoaders.from_df(texts, bs=8, device='cpu')
+    with pytest.raises(ValueError, match='char_vocab=elmo.char_vocab'):
+        elmo_classifier_learner(by_bytes, elmo)
+
+def test_an_encoder_with_another_alphabet_is_refused(spelt, tmp_path):
+    learn, chars = spelt
+    folder = save_encoder(learn, tmp_path/'m')
+    new = bilm_learner(learn.dls, learn.model.config, bf16=False)
+    load_encoder(new, folder)
+    assert torch.equal(new.model.chars.embed.weight, learn.model.chars.embed.weight)
+    other = CharVocab([UNK, *chars.itos[:0:-1]], chars.max_chars, chars.n)
+    dls = ElmoDataLoaders.from_corpus(learn.dls.corpus, kind='sentences', bs=32, char_vocab=other,
+                                      device='cpu')
+    with pytest.raises(ModelFileError, match='other characters'):
+        load_encoder(bilm_learner(dls, learn.model.config, bf16=False), folder)
 
 # scores
 

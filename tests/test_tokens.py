@@ -83,6 +83,16 @@ def test_marks(v):
     assert not (v.encode([PAD, BOS, EOS])[:,None] == v.specials).all(-1).any()
     assert len({v.bos, v.eos, v.bow, v.eow, v.pad}) == 5 and v.pad == v.n_chars-1
 
+def test_a_subclass_elsewhere_changes_nothing():
+    class Mine(WordVocab): pass
+    v = WordVocab.build([['a']])
+    assert WordVocab.from_json(v.to_json()).itos == v.itos
+    assert type(Mine.from_json(Mine(v.itos).to_json())) is Mine
+
+def test_a_limit_below_one_word_is_refused():
+    for n in (-1, 0):
+        with pytest.raises(ValueError, match=f'max_words={n}'): ElmoTransform(max_words=n)
+
 def test_ai2_ids():
     v = ByteCharVocab()
     assert (v.n_chars, v.bos, v.eos, v.bow, v.eow, v.pad) == (262, 257, 258, 259, 260, 261)

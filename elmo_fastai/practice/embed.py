@@ -22,7 +22,7 @@ from ..text.read import summary, texts_of, to_table
 from ..text.tokenizers import check_sentences, split_text, to_nfc
 from ..tokens import counted, one_warning
 from ..learner import evaluation_copy
-from ..elmo import Elmo, chars_of, digest_of_state, encoder_state, joined
+from ..elmo import Elmo, digest_of_state, encoder_state, joined, token_chars
 from .files import from_here, lock_folder, sync, whole_file
 
 
@@ -103,7 +103,7 @@ def embed_window(elmo, sents, layers, pool, dtype, budget, bf16):
     vectors = [None]*len(sents)
     with torch.no_grad(), torch.autocast(elmo.device.type, torch.bfloat16, enabled=bf16):
         for batch in batches(lens, budget):
-            chars = elmo.marked(chars_of(elmo, [sents[i] for i in batch]))
+            chars = elmo.marked(token_chars(elmo, [sents[i] for i in batch]))
             pieces = [chosen(elmo, hs, layers) for hs in layers_in_pieces(elmo.lm, chars, budget)]
             for i,h in zip(batch, torch.cat(pieces, -2)):
                 h = h[..., first:first + lens[i], :]

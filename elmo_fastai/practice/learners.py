@@ -26,7 +26,7 @@ from ..batches import FilePath, as_before, say, shown
 from ..bilm import BiLM, char_vocab_of
 from ..elmo import Elmo, encoder_state
 from ..cbow import WordVectors
-from ..tasks import ElmoLearner
+from ..tagger import ElmoLearner
 from ..learner import BiLMLearner, FitCallback, FitLearner, NatsMetric, evaluating
 from .files import whole_file
 from .folder import load_bilm, save_bilm

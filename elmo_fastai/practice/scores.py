@@ -18,8 +18,8 @@ from scipy import stats
 from sklearn.metrics import classification_report
 from ..errors import require
 from ..text.read import to_table
-from ..blocks import IGNORE, refuse_blank, refuse_new
-from ..tasks import ElmoLearner, classes_of
+from ..tagger import IGNORE, refuse_blank, refuse_new
+from ..tagger import ElmoLearner, classes_of
 from ..classifier import ElmoClassifierLearner
 from ..tagger import TaggerLearner, are_spans, to_bioes
 

@@ -87,7 +87,7 @@ class BufferedDataLoader(BatchDL):
                  tokenizer='words', char_vocab=None, max_words=None, is_exact=True, part=(0, 1),
                  shuffle=True, seed=None, device=None, **kwargs): # see `stream_loaders`
         one_of('kind', kind, LOADERS)
-        check_loader_args(kwargs)
+        check_loader_args(kind, kwargs)
         store_attr('rows,n_batches,text_col,kind,max_words,is_exact,part,seed', loader_args=kwargs)
         self.buffer = whole('buffer', buffer)
         self.types = TokenTypes(vocab, char_vocab, tokenizer)

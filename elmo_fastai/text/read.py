@@ -440,7 +440,8 @@ def splits_of(
     tables = {split: to_table(part, token_col, tag_col) for split,part in parts.items()}
     for split,df in tables.items(): require(len(df), f"{split} has no rows")
     require('valid' not in tables or 'is_valid' not in tables['train'],
-            "a column is_valid says what validates, and so does valid=…: leave one out")
+            "a column is_valid says what validates, and so does valid=… or a split of that name: "
+            "leave one out")
     return tables
 
 # %% ../../nbs/library/read.ipynb #hold_out

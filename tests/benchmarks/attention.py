@@ -25,7 +25,7 @@ from elmo_fastai.batches import (
     ElmoDataLoaders, EncodedText, SentenceDataLoader, StreamDataLoader)
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.learners import TimeBudget
-from elmo_fastai.tasks import LayerCache
+from elmo_fastai.tagger import LayerCache
 from harness import RESULTS, in_process, log, opt, options, peak_bytes, read_figures, write_figures
 from learners import NoValidation
 from made import quietly

@@ -13,7 +13,7 @@ package (the page library/box).
     # and run its page
     python tests/benchmarks/box.py MODEL --make
 
-MODEL is a folder that `--train` wrote, of the text that the page library/books makes. The
+MODEL is a folder that `--train` wrote, of the text that tests/books.py makes. The
 texts (novels, tiny_shakespeare, wikitext-2, ud-ewt, sst2) are those of the
 library's corpora: from ELMO_FASTAI_DATA where that is set, else downloaded.
 """
@@ -35,15 +35,15 @@ from elmo_fastai.all import Elmo
 from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.practice.checkpoint import Checkpoints, checkpoints_in, resume
 from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks import LayerCache
+from elmo_fastai.tagger import LayerCache
 
 from harness import ROOT, environment, log, opt, options, read_figures, write_figures
 from learners import accuracy_on, review_loaders
 from made import quietly
+from books import english
 from pages import page
 box = page('library/box')                          # how a box is made stands on its page
 probes = page('studies/probes')
-english = page('library/books').english            # and its text on another
 # held-out splits of english: two novels, plays, Wikipedia
 HELD = 'valid', 'plays', 'wiki'
 CONFIG = BiLMConfig('mini-en', filters=((1,32), (2,64), (3,96), (4,96)), proj_dim=352, hidden_dim=352,

@@ -56,7 +56,7 @@ def tags(elmo, train, dev, known, n_tokens, seed):
     tr = study.collect(elmo, [data[i] for i in study.some_sentences(data, seed, 1., n_tokens)])
     dv = study.collect(elmo, dev)
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
-    right = [study.fitted(study.linear(), x, tr.labels).predict(q) == dv.labels
+    right = [study.probe(x, tr.labels).predict(q) == dv.labels
              for x,q in zip(tr.layers.values(), dv.layers.values())]
     return dict(tags=[o.mean() for o in right], tags_new=[o[new].mean() for o in right],
                 new=new.mean(), tokens=len(dv))

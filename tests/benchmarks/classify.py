@@ -22,10 +22,10 @@ from elmo_fastai.tokens import WordVocab
 from elmo_fastai.elmo import Elmo
 import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
 from elmo_fastai.cbow import ELMODataLoader, cbow_learner, word_vectors
-from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks import LayerCache
+from elmo_fastai.classifier import random_elmo
+from elmo_fastai.tagger import LayerCache
 from harness import opt, options, write_figures
-from learners import ADAMW, accuracy_on, review_loaders, unfreeze
+from learners import ADAMW, accuracy_on, classifier_learner, review_loaders, unfreeze
 from made import quietly
 
 PHASE1 = dict(epochs=4, lr=3e-3)
@@ -60,8 +60,8 @@ class Run:
     def phase1(self, elmo, seed, cache=None, epochs=None, lr=None, **kw):
         set_seed(seed)
         dls = self.loaders()
-        learn = elmo_classifier_learner(dls, elmo, cache=self.cache if cache is None else cache,
-                                        opt_func=ADAMW, **{**HEAD, **kw})
+        learn = classifier_learner(dls, elmo, cache=self.cache if cache is None else cache,
+                                   opt_func=ADAMW, **{**HEAD, **kw})
         quietly(learn, 'fit_one_cycle', epochs or PHASE1['epochs'], lr or PHASE1['lr'])
         return learn
 

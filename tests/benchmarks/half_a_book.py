@@ -6,7 +6,7 @@ after each pass.
     python tests/benchmarks/half_a_book.py --epochs 1 --json F # does it work?
 
 The lesson nbs/course/09_learner.ipynb shows the figures. The book is The Secret Garden, read as
-the page nbs/library/books.ipynb reads
+tests/books.py reads
 it: from ELMO_FASTAI_DATA where that is set, else it is downloaded. Its first half is the text, the
 sentences after it are held out.
 """
@@ -26,7 +26,7 @@ from elmo_fastai.practice.report import counting
 from harness import RESULTS, options, write_figures
 from learners import NoValidation
 from made import quietly
-from pages import page
+import books
 
 BOOK = 'Burnett_Garden_1911'
 N_MEASURED = 800            # sentences to measure on, of those that were read and of those held out
@@ -38,10 +38,9 @@ def arguments():
 
 def half_a_book():
     "The first half of the book to train on, and the sentences after it"
-    library = page('library/books')
-    book, = [book for book in library.BOOKS if book.name == BOOK]
-    sents = library.book_sentences(''.join(lines_of(library.book_file(book, local_copy('novels')))),
-                                   book.start)
+    book, = [book for book in books.BOOKS if book.name == BOOK]
+    sents = books.book_sentences(''.join(lines_of(books.book_file(book, local_copy('novels')))),
+                                 book.start)
     half = len(sents)//2
     return Corpus('half a book', dict(train=sents[:half],
                                       valid=sents[half:half + N_MEASURED])), book.title

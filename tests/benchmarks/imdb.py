@@ -44,10 +44,12 @@ from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.command import pretrain
 from elmo_fastai.learner import bf16_is_fast
 from elmo_fastai.practice.checkpoint import checkpoints_in
-from elmo_fastai.classifier import ElmoClassifier, elmo_classifier_learner, random_elmo
-from elmo_fastai.tasks import LayerCache
+from elmo_fastai.classifier import random_elmo
+from elmo_fastai.tagger import LayerCache
 from harness import RESULTS, has, log, opt, options, read_figures, write_figures
-from learners import ADAMW, NoValidation, accuracy_on, balanced, review_loaders, unfreeze
+from learners import (
+    ADAMW, BesideWords, NoValidation, accuracy_on, balanced, classifier_learner, review_loaders,
+    unfreeze)
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5
@@ -174,8 +176,8 @@ def adapt(a, reviews, folder):
     log(json.dumps(about))
 
 # ---- rows
-class OnlyWords(ElmoClassifier):
-    "The classifier of the library, without the vectors of its backbone"
+class OnlyWords(BesideWords):
+    "The classifier with vectors of words, without those of its backbone"
     def __init__(self, *args, words, proj_dim=128, **kwargs):
         super().__init__(*args, words=words, proj_dim=proj_dim, **kwargs)
         self.proj = nn.Sequential(nn.Linear(words, proj_dim), nn.ReLU())
@@ -324,7 +326,7 @@ class Run:
         dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64, char_vocab=elmo.char_vocab)
         cache = LayerCache(4000) if n <= 1000 else False
         head = HEAD | head
-        learn = elmo_classifier_learner(dls, elmo, cache=cache, opt_func=ADAMW, **head)
+        learn = classifier_learner(dls, elmo, cache=cache, opt_func=ADAMW, **head)
         if not side:
             head.pop('wd')
             learn.model = OnlyWords(learn.model.elmo, len(dls.vocab), **head)

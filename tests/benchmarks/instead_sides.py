@@ -94,12 +94,11 @@ class OurClassifier:
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
         self.about = with_python('torch')
     def fit(self, texts, labels):
-        from learners import review_loaders
-        from elmo_fastai.classifier import elmo_classifier_learner
+        from learners import classifier_learner, review_loaders
         rows = list(zip(texts, map(int, labels)))
         dls = review_loaders(dict(train=rows, valid=rows[:64]), char_vocab=self.elmo.char_vocab)
-        self.learn = elmo_classifier_learner(dls, self.elmo, pool='attention+max', words=64,
-                                             cache=False)
+        self.learn = classifier_learner(dls, self.elmo, pool='attention+max', words=64,
+                                        cache=False)
         with self.learn.no_bar(), self.learn.no_logging(): self.learn.fit_one_cycle(1, 3e-3)
     def predict(self, texts, bs):
         if len(texts) == 1: return self.learn.predict(texts[0])

@@ -32,12 +32,12 @@ from sklearn.preprocessing import StandardScaler
 from elmo_fastai.text.corpora import sst2
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.vectorizer import ElmoVectorizer
-from elmo_fastai.classifier import elmo_classifier_learner
-from elmo_fastai.tasks import LayerCache
+from elmo_fastai.tagger import LayerCache
 from elmo_fastai.learner import bf16_is_fast
 from harness import RESULTS, opt, options, processor, read_figures, write_figures
 from instead_sides import Side, with_python
-from learners import ADAMW, NoValidation, as_table, balanced, review_loaders, unfreeze
+from learners import (
+    ADAMW, NoValidation, as_table, balanced, classifier_learner, review_loaders, unfreeze)
 
 # rows of vectors and of counts have a length of about 1
 CS = [10.**e for e in range(-1, 5)]
@@ -270,8 +270,8 @@ class Run:
         elmo = Elmo.from_pretrained('mini-en', norm='token', dropout=.4, tokenizer='space')
         set_seed(draw)
         dls = review_loaders(rows, char_vocab=elmo.char_vocab)
-        learn = elmo_classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW,
-                                        **HEAD)
+        learn = classifier_learner(dls, elmo, words=words, cache=self.cache, opt_func=ADAMW,
+                                   **HEAD)
         if bf16_is_fast('cpu'): learn.to_bf16()
         times = -(-STEPS//len(dls.train))
         for to,rate,epochs in phases:

@@ -3,13 +3,13 @@ and their time.
 
     python tests/benchmarks/probe.py                 # all; about half an hour on two cores
     python tests/benchmarks/probe.py --quick         # smaller everywhere
-    python tests/benchmarks/probe.py --only toy  # or purity, english, real, words, ud, time
+    python tests/benchmarks/probe.py --only toy  # or purity, english, real, books, words, ud, time
 
 `toy` and `purity` want models as `make pretrain` leaves them, one a seed, named with --toy (those
 of the page: `pretrain(toy_corpus(n_train=100_000), seed=1, epochs=3, lr=.008, out=…)`); the others
 take the model of the package, or --model FOLDER. The texts come from ELMO_FASTAI_DATA or
-../shared/data, or are downloaded. The figures go to nbs/results/probe.json and neighbours.json,
-part by part. With --quick nothing is written, nor are `toy` and `purity` with fewer than three
+../shared/data, or are downloaded. The figures go to nbs/results/probe.json, neighbours.json
+and senses.json, part by part. With --quick nothing is written, nor are `toy` and `purity` with fewer than three
 seeds.
 """
 import json, math, re, time
@@ -19,10 +19,11 @@ from itertools import product
 import numpy as np
 
 from harness import RESULTS, ROOT, opt, options, read_figures, write_figures
+import books
 from pages import page
 
-FILES = dict(toy='probe', english='probe', real='neighbours', words='neighbours', ud='probe',
-             time='probe', purity='neighbours')
+FILES = dict(toy='probe', english='probe', real='neighbours', books='senses', words='neighbours',
+             ud='probe', time='probe', purity='neighbours')
 POOLS, KS = (4_000, 12_000, 24_000, 40_000), (1, 3, 5, 10)
 # What is looked for in the novels and in WikiText-2: words in sentences that were written before
 # the search, one sense each
@@ -140,7 +141,6 @@ def real_sentences():
     "(source, number) → sentence as text, of the novels and of WikiText-2"
     from elmo_fastai.text.corpora import local_copy, wikitext2
     from elmo_fastai.text.read import lines_of
-    books = page('library/books')
     root, wiki = local_copy('novels'), wikitext2()
     res = {}
     for b in books.BOOKS:
@@ -161,25 +161,6 @@ def real_senses(elmo):
         if s[t] != sense.split('/')[0]:
             raise SystemExit(f"senses_real.csv: {' '.join(s)!r} has {s[t]!r} at {t}, not {sense!r}")
     return data, [o.split()[0] for o in rows.source]
-
-def nearest_same(elmo, data, around=3):
-    """How often the nearest occurrence of the same word has the same sense: in each layer, and by
-    the letter vectors of the words around it alone"""
-    words, senses = (np.array(o, object) for o in zip(*[(s[t], sense) for s,t,sense in data]))
-    layers = elmo.embed([s for s,*_ in data], layers='all')
-    views = {
-        f'layer {l}': [v[l, t] for v, (_, t, _) in zip(layers, data)] for l in range(elmo.n_layers)}
-    near = [[i for i in range(t - around, t + around + 1) if 0 <= i < len(s) and i != t]
-            for s, t, _ in data]
-    views['letters around'] = [v[0, i].mean(0) for v,i in zip(layers, near)]
-    right = {}
-    for name,v in views.items():
-        v = np.stack(v)/np.linalg.norm(v, axis=1, keepdims=True)
-        cos = np.where((words[:, None] == words) & ~np.eye(len(v), dtype=bool), v @ v.T, -2)
-        right[name] = (senses[cos.argmax(1)] == senses).astype(float)
-    gain = right['layer 2'] - right['letters around']
-    return dict(n=len(data), around=around, rows={k: round(r.mean(), 4) for k,r in right.items()},
-                gain=[round(gain.mean(), 4), round(gain.std()/len(gain)**.5, 4)])
 
 def real(elmo, quick):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
@@ -204,8 +185,26 @@ def real(elmo, quick):
         t = study.purity(blank, data, k=1); show(f'random weights, seed {seed}: purity, k=1', t)
         random.append(plain(t))
     return dict(tables={k: plain(t) for k, t in tables.items()}, random=random,
-                nearest=nearest_same(elmo, data), by_source=round(by_source, 4),
-                senses=dict(Counter(s for *_, s in data)))
+                by_source=round(by_source, 4), senses=dict(Counter(s for *_, s in data)))
+
+def books(elmo, quick):
+    "The same occurrences as lesson 13 counts senses: this model, and three with random weights"
+    import pandas as pd
+    from elmo_fastai.classifier import random_elmo
+    from elmo_fastai.probe import sense_hits, sense_table, sense_views
+    data, _ = real_senses(elmo)
+    examples = pd.DataFrame([(' '.join(tokens), t, sense) for tokens,t,sense in data],
+                            columns=['sentence', 'position', 'sense'])
+    tokens = [tokens for tokens,*_ in data]
+    blank = [random_elmo(elmo, seed, tokens) for seed in range(1 if quick else 3)]
+    ours, *random = [sense_hits(sense_views(e, examples), examples) for e in (elmo, *blank)]
+    tables = [sense_table(ours, 'mini-en'), sense_table(sum(random)/len(random), 'twin')]
+    for t in tables: show('novels and WikiText-2, nearest mean', t)
+    def difference(rival):
+        d = ours['layer 2'].astype(float) - ours[rival]
+        return [round(d.mean(), 4), round(d.sem(), 4)]
+    return dict(tables=[t.round(4).to_dict('index') for t in tables], twins=len(blank),
+                layer_2_minus={rival: difference(rival) for rival in ours})
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
     """Static vectors by counting: positive pointwise mutual information of words at most `around`
@@ -317,8 +316,7 @@ def main():
         toy=opt([ROOT/'models'/'toy'], 'folders as make pretrain leaves them', nargs='+'))
     from elmo_fastai.all import Elmo
     wanted = a.only or list(FILES)
-    elmo = (Elmo.from_pretrained(a.model) if {'english', 'real', 'words', 'ud', 'time'} & {*wanted}
-            else None)
+    elmo = (Elmo.from_pretrained(a.model) if {*wanted} - {'toy', 'purity'} else None)
     for part in wanted:
         start, on_toy = time.perf_counter(), part in ('toy', 'purity')
         if on_toy and (missing := [str(f) for f in a.toy if not f.exists()]):
@@ -326,8 +324,8 @@ def main():
                   "--toy)", flush=True)
             continue
         if on_toy: res = dict(toy=toy, purity=purity_of_pools)[part](a.toy, a.quick)
-        else: res = dict(english=english, real=real, words=words, ud=ud, time=timed)[part](
-            elmo, a.quick)
+        else: res = dict(english=english, real=real, books=books, words=words, ud=ud,
+                       time=timed)[part](elmo, a.quick)
         if not a.quick and not (on_toy and len(a.toy) < 3): write(part, res)
         print(f'({part}: {time.perf_counter() - start:.0f} s)', flush=True)
 

@@ -124,7 +124,7 @@ def rivals(gold):
     from sklearn.feature_extraction import DictVectorizer
     from sklearn.svm import LinearSVC
     from pages import page
-    commonest = page('library/tagger').CommonestTag(gold['train'])
+    commonest = page('course/11_tagger').CommonestTag(gold['train'])
     vectorizer = DictVectorizer()
     def matrix(sents):
         x = vectorizer.transform(rows_of(sents))
@@ -188,7 +188,7 @@ def all_tags(gold):
 def tag(gold, chars, elmo, seed, args):
     "Predictions of a tagger for the test part"
     from fastai.torch_core import set_seed
-    from elmo_fastai.blocks import TagDataLoaders
+    from elmo_fastai.tagger import TagDataLoaders
     from elmo_fastai.tagger import elmo_tagger_learner
     set_seed(seed)
     dls = TagDataLoaders.from_sents(gold['train'], gold['valid'], vocab=all_tags(gold), bs=16,

@@ -9,6 +9,8 @@ Learning curves).
     python tests/benchmarks/tag.py --spans .1
     # logistic regressions on words and endings, these shares
     python tests/benchmarks/tag.py --clues .01 .03 .1 .3 1
+    # the rungs of lesson 11 on the toy language, with `mini-toy` and so many sentences
+    python tests/benchmarks/tag.py --toy 30 100
 
 The same tagger (word vectors, vectors from letters, a bidirectional LSTM) is trained on shares of
 the training sentences, with ELMo at the LSTM's input and without it; then with single layers and
@@ -17,12 +19,13 @@ the same sentences, seeds, steps and settings. The biLM is frozen and reads each
 
 --best makes each training again with twice the steps until one half of the development part no
 longer gains; its accuracy is that on the other half. --spans finds base noun phrases: a noun, a
-proper noun or a pronoun with what the treebank hangs on it beside it. --clues is lesson 12's
+proper noun or a pronoun with what the treebank hangs on it beside it. --clues is lesson 11's
 logistic regression: from the three words around a token, with their endings, and with the form of
 the word. These rows are added to the file. The text comes from ELMO_FASTAI_DATA or ../shared/data,
 or is downloaded. The figures go to nbs/results/tag.json.
 """
 import time
+from itertools import product
 from multiprocessing import get_context
 from pathlib import Path
 
@@ -49,6 +52,8 @@ def arguments():
         best=opt(None, 'shares to be trained for as long as they gain', type=float, nargs='+'),
         spans=opt(None, 'shares on which to learn noun phrases', type=float, nargs='+'),
         clues=opt(None, 'shares for the regressions on words and endings', type=float, nargs='+'),
+        toy=opt(None, 'sentences of the toy language for the rungs', type=int, nargs='+'),
+        draws=opt(4, 'draws of these sentences'),
         most=opt(3600, 'steps of --best at most'),
         processes=2,
         quick=opt(False, 'one seed, shares of 1 and 3 %%, few steps, a tenth of the dev part'),
@@ -75,7 +80,7 @@ class Taggers:
         from elmo_fastai.text.corpora import treebank
         from elmo_fastai.elmo import Elmo
         import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
-        from elmo_fastai.tasks import LayerCache
+        from elmo_fastai.tagger import LayerCache
         from pages import page
         torch.set_num_threads(1)
         self.a, self.study = a, page('studies/learning_curves')
@@ -240,11 +245,91 @@ def add_clues(a):
             for seed in range(a.seeds if share < 1 else 1)]
     add(a, 'clues', read_figures(a.json).get('clues', []), keys, make)
 
+# the toy language
+
+RATE = .01     # better than .003 for each network that was tried on one more draw
+RUNGS = {
+    'commonest tag': None,
+    'words and endings, regression': None,
+    'LSTM on words': dict(where=None),
+    'LSTM on words and letters': dict(where=None, chars=64),
+    'ELMo, linear': dict(where='input', words=0, hidden=0),
+    'ELMo at the input, LSTM on words': dict(where='input'),
+    'ELMo at the output, LSTM on words': dict(where='output'),
+    'ELMo at both, LSTM on words': dict(where='both'),
+    'ELMo at the input, LSTM on words and letters': dict(where='input', chars=64)}
+
+class ToyTaggers:
+    "Sentences, the biLM and its layers"
+    def __init__(self, a):
+        import torch
+        from elmo_fastai.text.corpora import toy_corpus
+        from elmo_fastai.elmo import Elmo
+        import elmo_fastai.practice.folder                         # `Elmo.from_pretrained`
+        from elmo_fastai.tagger import LayerCache
+        from pages import page
+        torch.set_num_threads(1)
+        gold = toy_corpus(n_train=325_000, n_valid=2000, n_test=1, n_unseen=1000).gold
+        sents = {tuple(s.tokens) for s in gold['train']}           # what `mini-toy` has read
+        self.words = {word for tokens in sents for word in tokens}
+        self.test = [s for s in gold['valid'] if tuple(s.tokens) not in sents][:1000]
+        self.unread, self.pool = gold['unseen'], gold['train'][:600*(a.draws + 1)]
+        self.tags = sorted({t for s in self.test + self.unread + self.pool for t in s.tags})
+        self.a, self.elmo, self.cache = a, Elmo.from_pretrained('mini-toy'), LayerCache(mb=6000)
+        self.study, self.lesson = page('studies/learning_curves'), page('course/11_tagger')
+
+    def guesser(self, rung, some, seed):
+        "A function from sentences to tags"
+        if rung == 'commonest tag':
+            table = self.lesson.CommonestTag(some)
+            return lambda sents: [table(s.tokens) for s in sents]
+        if rung.startswith('words and endings'): return clues_guesser(some)
+        # the validation part is small, since it chooses nothing
+        learn = self.study.train_tagger(
+            some, self.test[:1], self.elmo, epochs=1, lr=RATE, seed=seed, steps=self.a.steps,
+            labels=self.tags, device='cpu', cache=self.cache, **dict(hidden=64) | RUNGS[rung])
+        return lambda sents: [[t for _,t in o] for o in learn.tag([s.tokens for s in sents])]
+
+    def row(self, sentences, draw, rung):
+        "The shares of right tags of a tagger"
+        start = time.perf_counter()
+        tag = self.guesser(rung, self.pool[600*draw:600*draw + sentences], draw)
+        right = [a == b for s,guess in zip(self.test, tag(self.test)) for a,b in zip(s.tags, guess)]
+        unread = [a == b for s,guess in zip(self.unread, tag(self.unread))
+                  for w,a,b in zip(s.tokens, s.tags, guess) if w not in self.words]
+        return dict(rung=rung, sentences=sentences, draw=draw, tokens=[len(right), len(unread)],
+                    score=round(sum(right)/len(right), 4), unread=round(sum(unread)/len(unread), 4),
+                    seconds=round(time.perf_counter() - start, 1))
+
+def clues_guesser(some, side='words and endings'):
+    from sklearn.feature_extraction import DictVectorizer
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    model = make_pipeline(DictVectorizer(), LogisticRegression(C=10, max_iter=300))
+    model.fit([row for s in some for row in clues(s, side)], [t for s in some for t in s.tags])
+    return lambda sents: [model.predict(clues(s, side)).tolist() for s in sents]
+
+def toy_row(job): return SHARED.row(*job)
+
+def add_toy(a):
+    "The rows of --toy"
+    global SHARED
+    if a.quick: a.toy, a.draws = [30], 1
+    SHARED = ToyTaggers(a)
+    rows, jobs = [], list(product(a.toy, range(a.draws), RUNGS))
+    with get_context('fork').Pool(a.processes) as pool:
+        for row in pool.imap_unordered(toy_row, jobs):
+            rows.append(row)
+            print(row, flush=True)
+            rows.sort(key=lambda o: jobs.index((o['sentences'], o['draw'], o['rung'])))
+            found = dict(model='mini-toy', steps=a.steps, rate=RATE, rows=rows)
+            if not a.quick: write_figures(a.json, read_figures(a.json) | dict(toy=found))
+
 def main(a):
     global SHARED
-    for part,f in ((a.best, add_best), (a.spans, add_spans), (a.clues, add_clues)):
+    for part,f in ((a.best, add_best), (a.spans, add_spans), (a.clues, add_clues), (a.toy, add_toy)):
         if part: return f(a)
-    from elmo_fastai.blocks import TagDataLoaders
+    from elmo_fastai.tagger import TagDataLoaders
     from pages import page
     start = time.perf_counter()
     if a.quick: a.seeds, a.layers_share, a.steps, a.layers_steps = 1, SHARES[1], 120, 60
@@ -266,13 +351,13 @@ def main(a):
                             str(o.get('layers', '')), o.get('place', '')))
     def of(kind):
         return [{k: v for k,v in o.items() if k != 'kind'} for o in out if o['kind'] == kind]
-    commonest = page('library/tagger').CommonestTag(taggers.train).accuracy(taggers.dev)
+    commonest = page('course/11_tagger').CommonestTag(taggers.train).accuracy(taggers.dev)
     settings = {k: v for k,v in vars(a).items() if k not in ('json', 'model', 'processes')}
     old = read_figures(a.json, {})
     res = {'model': vars(elmo.lm.config), 'settings': settings, 'commonest tag': commonest,
            **{kind: of(kind) for kind in ('curve', 'ablation', 'places')},
            'minutes': round((time.perf_counter() - start)/60, 1),
-           **{key: old[key] for key in ('best', 'spans', 'clues') if key in old}}
+           **{key: old[key] for key in ('best', 'spans', 'clues', 'toy') if key in old}}
     write_figures(a.json, res)
     print(f"commonest tag {commonest:.3f}; {res['minutes']} minutes; written to {a.json}")
 
