@@ -21,7 +21,7 @@ from elmo_fastai.tokens import ByteCharVocab, CharVocab, UNK, WordVocab
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.bilm import BiLM
 from elmo_fastai.cbow import WordVectors
-from elmo_fastai.elmo import Elmo, MixPenalty, ScalarMix, elmo_split
+from elmo_fastai.elmo import Elmo, elmo_split
 from elmo_fastai.learner import bilm_learner
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.practice.learners import load_encoder, save_encoder
@@ -319,18 +319,7 @@ def test_single_layers_and_ready_made_vectors(dls, lm):
 def test_settings_that_can_not_be(dls, lm, kw, error, says):
     with pytest.raises(error, match=re.escape(says)): elmo_tagger_learner(dls, **{'elmo': lm, **kw})
 
-# a network of one's own in an `ElmoLearner`: groups, the penalty, encoders from one to another
-
-def test_penalty_callback_counts_every_mix_in_training_only():
-    model = nn.ModuleList([ScalarMix(3, shares=(.7, .2, .1)), ScalarMix(3, shares=(.1, .1, .8))])
-    cb = MixPenalty(.5)
-    cb.learn = SimpleNamespace(model=model, training=True, loss_grad=torch.tensor(1.))
-    cb.after_loss()
-    expected = 1 + sum(mix.penalty(.5).item() for mix in model)
-    assert cb.learn.loss_grad.item() == pytest.approx(expected)
-    cb.learn.training = False
-    cb.after_loss()
-    assert cb.learn.loss_grad.item() == pytest.approx(expected)
+# a network of one's own in an `ElmoLearner`: groups, encoders from one to another
 
 class Mine(nn.Module):
     def __init__(self, elmo, n=3):
