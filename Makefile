@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
-.PHONY: help pretrain check test test-leftovers test-rest test-all test-rounding robust lab run docs book preview readme export bench clean
+.PHONY: help pretrain test test-all lab docs export clean
 
 VENV ?= .venv
 BIN  := $(VENV)/bin
@@ -16,9 +16,19 @@ CONSTRAINTS ?= constraints.txt
 # Half of an installation is compiling modules that nobody imports; Python keeps what it does import.
 INSTALL := $(if $(UV),$(UV) pip install -q --python $(BIN)/python,$(BIN)/python -m pip install -qq --no-compile --disable-pip-version-check) \
 	$(if $(CONSTRAINTS),-c $(CONSTRAINTS))
-unexport PYTHONDONTWRITEBYTECODE
-# What `make pretrain` and `make robust` hand on: `make pretrain ARGS="tiny_shakespeare"`.
+unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
+# What `make pretrain` hands on: `make pretrain ARGS="tiny_shakespeare"`.
 pretrain: ARGS ?= toy
+
+PYTEST := $(BIN)/python -m pytest -q -rfEs -n 2 --dist worksteal
+# Two ways to one number, or a model and its copy
+ROUNDED := $(foreach o,ai2 bilm charcnn elmo embed fixtures folder onnx recurrent softmax tagger,tests/test_$(o).py)
+test test-all: export PATH := $(abspath $(BIN)):$(PATH)
+test test-all: export OMP_NUM_THREADS := 1
+test test-all: export HF_HUB_OFFLINE := 1
+test test-all: export HF_DATASETS_OFFLINE := 1
+test test-all: export TOKENIZERS_PARALLELISM := false
+test test-all: export MPLBACKEND := agg
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -44,26 +54,18 @@ $(VENV)/.develop: $(VENV)/.library
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
 	@$(BIN)/elmo_pretrain $(ARGS)
 
-check: $(VENV)/.develop  ## enough after a change to prose: form of the pages, export, README; runs no cell (half a minute)
-	@$(BIN)/python tests/run.py --check
+test: export  ## export the library from the notebooks, run the lessons and the quick tests (five minutes)
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/start.ipynb
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/course
+	@$(PYTEST) -m 'not slow'
 
-test: $(VENV)/.develop  ## check that library and notebooks agree, run the course and the tests (some eight minutes)
-	@$(BIN)/python tests/run.py
-
-test-leftovers: $(VENV)/.develop  ## the tests once more, where a newcomer has left files and settings (five minutes)
-	@$(BIN)/python tests/run.py --leftovers
-
-test-rest: $(VENV)/.develop  ## what `make test` leaves out: studies, library pages, slow tests
-	@$(BIN)/python tests/run.py --rest
-
-test-all: $(VENV)/.develop  ## everything: `make test` and the three others
-	@$(BIN)/python tests/run.py --all
-
-test-rounding: $(VENV)/.develop  ## the tests that compare numbers, once more as on other processors (three minutes)
-	@$(BIN)/python tests/run.py --rounding
-
-robust: $(VENV)/.develop  ## all of that under other seeds, roundings and instructions (hours; what it can: ARGS=--help)
-	@$(BIN)/python tests/robust.py $(ARGS)
+test-all: test  ## and studies, library pages, slow tests, and numbers as on other processors
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/glossary.ipynb
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/studies
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/library
+	@$(PYTEST) -m slow
+	@ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m 'not slow' $(ROUNDED)
+	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m 'not slow' $(ROUNDED)
 
 lab: $(VENV)/.develop  ## open the course in JupyterLab
 	@$(BIN)/jupyter lab nbs/course/00_quickstart.ipynb
@@ -73,30 +75,10 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	  echo "Get it from https://quarto.org/docs/get-started/ (or run $(BIN)/nbdev-install-quarto), then call 'make docs' again."; exit 1; }
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev-docs
 
-book: $(VENV)/.develop  ## the course as a PDF and an ePub in _docs (needs the site of `make docs`, and Chromium)
-	@$(BIN)/python tests/book.py
-
-CHAPTERS ?= nbs/*.ipynb nbs/*/*.ipynb
-run: $(VENV)/.develop  ## run chapters and keep what they show, figures as vectors (some: CHAPTERS=nbs/course/05*.ipynb)
-	@$(BIN)/python tests/execute.py $(ARGS) $(CHAPTERS)
-
-preview: $(VENV)/.develop  ## the chapters as plain pages in _preview, without Quarto (some: CHAPTERS=nbs/course/05*.ipynb)
-	@mkdir -p _preview && cp -R nbs/images nbs/live _preview/
-	@for page in $(CHAPTERS); do dirname $$page; done | sort -u | while read -r shelf; do \
-	  for page in $(CHAPTERS); do if [ "$$(dirname $$page)" = "$$shelf" ]; then echo $$page; fi; done | \
-	  xargs $(BIN)/jupyter nbconvert --log-level=ERROR --to html --output-dir "_preview/$${shelf#nbs}"; done
-	@echo "The pages are in _preview"
-
-readme: $(VENV)/.develop  ## write README.md from nbs/start.ipynb
+export: $(VENV)/.develop  ## write the library and the README from the notebooks, and clean the notebooks
+	@$(BIN)/nbdev-export
+	@$(BIN)/nbdev-clean
 	@$(BIN)/python tests/readme.py
 
-export: $(VENV)/.develop  ## write the library from the notebooks and the reference from the library, and clean the notebooks
-	@$(BIN)/nbdev-export && $(BIN)/nbdev-clean && $(BIN)/python tests/reference.py && $(BIN)/python tests/shelves.py
-
-BENCHMARKS := train_step token_norm softmax processes scale state char_vocab embed_speed onnx_speed probe
-bench: $(VENV)/.develop  ## measure speed and memory, both sides in one run (long; one of them: BENCHMARKS=train_step)
-	@for b in $(BENCHMARKS); do echo; echo "== $$b"; $(BIN)/python tests/benchmarks/$$b.py; done
-	@case " $(BENCHMARKS) " in *" train_step "*) $(BIN)/python tests/benchmarks/train_step.py --vocab 100000;; esac
-
 clean:  ## remove the environment and everything that was built (models stay)
-	@rm -rf $(VENV) _docs _proc _preview _robust *.egg-info .pytest_cache .hypothesis nbs/.quarto
+	@rm -rf $(VENV) _docs _proc *.egg-info .pytest_cache .hypothesis nbs/.quarto

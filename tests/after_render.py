@@ -129,18 +129,6 @@ ASKED = {  # the section that answers → what a reader asks for
     'course/classifier.html#phase-2-unfreezing': 'fine-tuning',
     'course/probe.html#a-question-that-proves-nothing': 'probe'}
 
-SYMBOL = re.compile(r'<section id="([^"]+)" class="level[34]">\s*<h[34][^>]*>(.*?)</h[34]>\s*'
-                    r'(?:<p>(.*?)</p>)?', re.S)
-
-def symbols(html, page):
-    """An entry of the search for each name on a page of the reference. With its module it is longer
-    than a term of the same name, and stands behind the lesson that explains the term"""
-    for anchor,name,said in SYMBOL.findall(html):
-        at = f'{page}#{anchor}'
-        yield dict(objectID=at, href=at, title=f'{without_tags(name)} in {Path(page).stem}',
-                   section='Reference',
-                   text=without_tags(said.removesuffix('source</a>')).strip())
-
 CUT = re.compile(r'<(pre|table|script|style|button|summary)\b.*?</\1>'
                  r'|<span class="math[^"]*">.*?</span>|<img\b[^>]*>', re.S)
 CODE = re.compile(r'(?<=>)<pre class="sourceCode.*?</pre>', re.S)
@@ -173,19 +161,16 @@ def searched(item, html):
     return prose(main[:main.find('<section')])
 
 def found(items, numbers, html):
-    """The entries of the search: those of pages with the number of the chapter, one for each name
-    of the library, and what readers ask for"""
+    "The entries of the search: those of pages with the number of the chapter, and what readers ask for"
     def title(o):
         n = numbers.get(o['href'].split('#')[0])
         return o['title'] if not n or o['title'].startswith(n + ' ') else f"{n} {o['title']}"
     items = [o | dict(text=searched(o, html)) for o in items
-             if not o['href'].startswith('reference/') and not o['objectID'].startswith('asked ')]
+             if not o['objectID'].startswith('asked ')]
     at = {o['href']: o for o in items}
     asked = [at[href] | dict(objectID=f'asked {q}', section=q) for href,asked in ASKED.items()
              if href in at for q in asked.split(', ')]
-    names = [o for page,text in html.items() if page.startswith('reference/')
-             for o in symbols(text, page)]
-    return [o | dict(title=title(o)) for o in items + asked] + names
+    return [o | dict(title=title(o)) for o in items + asked]
 
 WORDS = {                          # of Quarto's script for the search → what stands there instead
     'threshold: 0.1,': 'threshold: 0.1, useExtendedSearch: true,',
@@ -352,14 +337,6 @@ def folded(html):
         said = f'Show the table: {len(rows)} rows, columns {some(filter(None, names), 4)}'
         return f'<details class="long"><summary>{said}</summary>\n{table}</details>'
     return TABLE.sub(one, html)
-
-def breakable(html):
-    """`html` of the reference with the places where a long name in a heading or in the contents may
-    break, and without the backslash of a bar in a table"""
-    def name(m): return m[1] + re.sub(r'(?<=[a-z0-9])(?=[._][A-Za-z_])', '<wbr>', m[2]) + m[3]
-    html = re.sub(r'(<h[34][^>]*>)([\w.]+)(</h[34]>)', name, html)
-    html = re.sub(r'(<a href="#[^"]*"[^>]* data-scroll-target="[^"]*">)([\w.]+)(</a>)', name, html)
-    return re.sub(r'<code>[^<]*</code>', lambda m: m[0].replace('\\|', '|'), html)
 
 NAVIGATIONS = {
     'class="navbar[^"]*"': 'Site', 'class="quarto-secondary-nav"': 'Where you are',
@@ -592,7 +569,7 @@ def boxed(live):
 
 ALL = (alive, skippable, described, captioned, without_unused, named, set_as_numbers, with_heads,
        with_room)
-SHELF = dict(studies=folded, course=runnable, reference=breakable)
+SHELF = dict(studies=folded, course=runnable)
 
 def finished(html, page, docs, numbers, anchors, base):
     "All changes of a page"

@@ -1,17 +1,9 @@
 """What all tests share
 
-The tests of a module stand in `test_<module>.py`, and in `test_<package>_<module>.py` where two
-packages have a module of that name. Other files are about several modules, or about none:
-
-- texts at each entry (`test_doors`), answers in their places (`test_places`), tokenizers that can't
-  be saved (`test_pickle`), books (`test_novels`), the model of the package (`test_box`), numbers of
-  earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
-- studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
-  `test_instead`;
-- pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
-  `test_explainer`, `test_live`;
-- the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
-  `test_harness`."""
+The tests of a module stand in `test_<module>.py`. Other files are about several modules, or about
+none: pages as they are committed (`test_pages`), the site (`test_site`), its scripts in a page
+(`test_live`, `test_explainer`), the package (`test_packaging`, `test_release`), the model in it
+(`test_box`)."""
 import gzip, importlib.util, os, random, signal, sys, tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +36,6 @@ import elmo_fastai.all                         # with it what `practice` adds to
 
 settings.register_profile('any machine', deadline=None)     # a busy one is no fault
 settings.load_profile('any machine')
-sys.path.append(str(Path(__file__).parent/'startup'))       # what other Pythons are started with
 import addresses
 from browse import chromium
 

@@ -49,12 +49,12 @@ def render():
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.(?:ipynb|md)(?:#[^)]*)?)\)', r'](nbs/\1)', text)
-    note = '<!-- Written from nbs/start.ipynb by `make readme`; do not edit here. -->\n\n'
+    note = '<!-- Written from nbs/start.ipynb by `make export`; do not edit here. -->\n\n'
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 
 if __name__ == '__main__':
     readme, text = root/'README.md', render()
     if '--check' in sys.argv:
         same = readme.exists() and readme.read_text(encoding='utf-8') == text
-        sys.exit(None if same else 'README.md differs from nbs/start.ipynb: run `make readme`')
+        sys.exit(None if same else 'README.md differs from nbs/start.ipynb: run `make export`')
     readme.write_text(text, encoding='utf-8')
