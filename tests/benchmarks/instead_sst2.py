@@ -99,7 +99,7 @@ class Run:
         self.y, self.places = self.text.labels, self.text.places
         self.all = len(self.places['train'])
         self.elmo = Elmo.from_pretrained('mini-en')
-        self.said = {}      # (side, labels) → C, decisions on dev and on test of each draw
+        self.said = {}      # (side, labels) → decisions on dev and on test of each draw
         self.found = dict(rows=[], chosen=[], processor=processor(),
                           versions=with_python('torch', 'scikit-learn', 'fastai'),
                           sentences={k: len(v) for k,v in self.places.items()})
