@@ -3,7 +3,8 @@
 
     # three alphabets, three seeds: some three minutes of one core each
     python tests/benchmarks/char_vocab.py
-    python tests/benchmarks/char_vocab.py --seeds 1 --lines 500 --tokens 2000 --json F # does it work?
+    # does it work?
+    python tests/benchmarks/char_vocab.py --seeds 1 --lines 500 --tokens 2000 --json F
 
 Each row: a biLM reads the first lines of WikiText-2 once, as a stream; perplexity is that of the
 whole validation part. Then a linear classifier reads parts of speech (UD English EWT) off each
@@ -15,7 +16,8 @@ import numpy as np, torch
 from fastai.torch_core import set_seed
 from fastcore.script import call_parse
 from harness import RESULTS, fill, read_figures, write_figures
-from elmo_fastai.all import BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner
+from elmo_fastai.all import (
+    BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner)
 from elmo_fastai.learner import evaluate
 from elmo_fastai.text.corpora import treebank, wikitext2
 from elmo_fastai.text.read import Corpus
@@ -34,7 +36,8 @@ def tags(elmo, train, dev, known, n_tokens, seed):
     new = ~np.isin(dv.words.astype(str), [*known, *set(tr.words)])
     right = [STUDY.probe(x, tr.labels).predict(q) == dv.labels
              for x,q in zip(tr.layers.values(), dv.layers.values())]
-    return dict(tags=[float(o.mean()) for o in right], tags_new=[float(o[new].mean()) for o in right])
+    return dict(tags=[float(o.mean()) for o in right],
+                tags_new=[float(o[new].mean()) for o in right])
 
 def train_row(name, seed, lines, tokens):
     wiki, gold = wikitext2(), treebank('UD_English-EWT').gold

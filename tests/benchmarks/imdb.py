@@ -177,8 +177,9 @@ class OnlyWords(BesideWords):
 
 class Run:
     def __init__(self, out, work, quick=False):
-        self.out, self.work, self.n_test = out, work, 500 if quick else 5000
-        self.reviews = Reviews(2500 if quick else None)
+        self.out, self.work = out, work
+        self.n_test, self.steps = (100, 3) if quick else (5000, STEPS)
+        self.reviews = Reviews(600 if quick else None)
         self.bf16 = bf16_is_fast(torch.device('cpu'))
         self.made, self.last = {}, (None, None)
         self.box = Elmo.from_pretrained('mini-en', norm='token', dropout=.4)
@@ -189,7 +190,7 @@ class Run:
         self.d = dict(chosen={}, **parts) | read_figures(out, {})
         adapted = read_figures(work/'adapted.json', self.d.get('adaptation'))
         self.d |= dict(model='mini-en', trial=quick, adaptation=adapted, words=WORDS, head=HEAD,
-                       phases=PHASES, steps=STEPS, valid=len(self.reviews.valid),
+                       phases=PHASES, steps=self.steps, valid=len(self.reviews.valid),
                        parameters=sum(p.numel() for p in self.box.lm.parameters()))
 
     def save(self): write_figures(self.out, self.d)
@@ -275,7 +276,8 @@ class Run:
         elmo, n = self.backbone(side, seed), len(train)
         data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
         set_seed(seed)
-        dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64, char_vocab=elmo.char_vocab)
+        dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64,
+                             char_vocab=elmo.char_vocab)
         head = HEAD | dict(words=words)
         learn = classifier_learner(dls, elmo, cache=LayerCache(4000) if n <= 1000 else False,
                                    opt_func=ADAMW, **head)
@@ -285,7 +287,7 @@ class Run:
             learn.create_opt()                          # of this model's parameters
         if self.bf16: learn.to_bf16()
         for to,lr,rounds in PHASES:
-            epochs = rounds*math.ceil(STEPS/len(dls.train))
+            epochs = rounds*math.ceil(self.steps/len(dls.train))
             unfreeze(learn, to if side else -1, lr, epochs, cbs=NoValidation())
         with learn.no_bar(), learn.no_logging():
             learn.model.cache = None                    # what it is asked, it is asked once

@@ -38,7 +38,8 @@ def start_all(sentence_python, tf_python, folder, sizes):
         sides[name], many[name] = Side(*args, python=python), 128
     for size in sizes:
         written = Elmo(random_model(size)).to_ai2(Path(folder)/size)
-        new = {f'AI2 {size}': Side('box', written), f'AI2 {size} bf16': Side('box', written, 'bf16')}
+        new = {f'AI2 {size}': Side('box', written),
+               f'AI2 {size} bf16': Side('box', written, 'bf16')}
         if tf_python:
             new[f'AI2 {size}, simple-elmo'] = Side('simple-elmo', written, python=tf_python)
         sides |= new

@@ -2,10 +2,10 @@
 their time (lesson 13; study: What the layers know).
 
     python tests/benchmarks/probe.py                 # all; about an hour of one core
-    python tests/benchmarks/probe.py toy             # or purity, english, real, books, words, ud, time
+    python tests/benchmarks/probe.py toy     # or purity, english, real, books, words, ud, time
 
-`toy` and `purity` want three models as `make pretrain` leaves them, one a seed, named with --toy
-(those of the page: `pretrain(toy_corpus(n_train=100_000), seed=1, epochs=3, lr=.008, out=…)`); the
+`toy` and `purity` want three models as `make pretrain` leaves them, one a seed, named with --toy:
+those of the page are `pretrain(toy_corpus(n_train=100_000), seed=1, epochs=3, lr=.008, out=…)`. The
 others take the model of the package. The figures go to nbs/results/probe.json, neighbours.json and
 senses.json, part by part.
 """

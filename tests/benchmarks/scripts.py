@@ -24,7 +24,8 @@ from fastcore.script import call_parse
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.svm import LinearSVC
 from harness import RESULTS, fill, read_figures, several, write_figures
-from elmo_fastai.all import BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner
+from elmo_fastai.all import (
+    BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner)
 from elmo_fastai.learner import evaluate
 from elmo_fastai.tagger import TagDataLoaders, elmo_tagger_learner
 from elmo_fastai.text.corpora import treebank
@@ -176,7 +177,7 @@ def train_row(gold, chars, max_chars, seed, steps):
 def main(
     treebanks:several(str)=TREEBANKS,    # names of their files
     seeds:int=3,                         # of each setting
-    steps:int=100,                       # batches of 16 sentences of a biLM; of a tagger twice as many
+    steps:int=100,                       # batches of a biLM; of a tagger twice as many
     longer:bool=False,                   # three treebanks without a biLM, twice the steps
     json:Path=RESULTS/'scripts.json'     # file of the rows
 ):

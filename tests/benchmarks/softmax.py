@@ -34,7 +34,8 @@ def train(side, seed, epochs, lines, cutoffs):
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=20, seq_len=64, seed=seed,
                                       device='cpu')
     config = BiLMConfig('benchmark', proj_dim=128, hidden_dim=128, dropout=0.2, n_negative=1000,
-                        cutoffs=cutoffs and tuple(cutoffs), softmax='full' if side == 'plain' else side)
+                        cutoffs=cutoffs and tuple(cutoffs),
+                        softmax='full' if side == 'plain' else side)
     learn = bilm_learner(dls, config, from_counts=False)
     if side == 'plain': softmax.MAX_SCORES = 10**12
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(epochs, 6e-3)

@@ -81,7 +81,8 @@ class Taggers:
         fill(found['ablation'], [dict(layers=o, seed=seed) for seed in seeds for o in LAYERS],
              lambda seed, layers: self.row(share, 'input', seed, s['layers_steps'], layers=layers,
                                            words=0, chars=0))
-        fill(found['places'], [dict(place=o, seed=seed) for seed in seeds for o in ('both', 'output')],
+        fill(found['places'],
+             [dict(place=o, seed=seed) for seed in seeds for o in ('both', 'output')],
              lambda seed, place: self.row(share, place, seed, s['steps']))
         return found
 
@@ -205,7 +206,8 @@ def main(
     "Measure one part and write its figures beside those of the others"
     torch.set_num_threads(1)
     start, found, settings = time.perf_counter(), {}, SETTINGS
-    if quick: settings = dict(settings, seeds=1, steps=60, layers_steps=30, layers_share=.03, most=120)
+    if quick:
+        settings = settings | dict(seeds=1, steps=60, layers_steps=30, layers_share=.03, most=120)
     if spans: found['spans'] = dict(model='mini-en', rows=span_rows(settings))
     elif toy:
         found['toy'] = dict(model='mini-toy', steps=TOY_STEPS, rate=RATE, rows=[])
