@@ -1,22 +1,14 @@
-"""How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study).
+"""How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study, which
+says what the backbones and the ways are).
 
     python tests/benchmarks/imdb.py --adapt         # go on with the pretraining, on reviews: hours
     python tests/benchmarks/imdb.py                 # all rows that are not there yet: hours
     python tests/benchmarks/imdb.py --parts films   # or reading, pooling, paired, sst
     python tests/benchmarks/imdb.py --quick         # a trial of every way
 
-Texts come from ELMO_FASTAI_DATA/imdb, else from the hub; what is made on the way is kept in WORK.
-
-- Three backbones of one shape: `random`, normalised; `box`, the model of the package; `adapted`,
-  the same gone on with its pretraining on the reviews that have no label.
-- Ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, what 300 directions
-  keep of the counts, found on the reviews that have no label (Deerwester et al. 1990); `frozen`,
-  logistic regression on the mean and the spread of each layer; `together` and `beside`, the sum of
-  what `counts`, or `lsa`, and `frozen` say, each divided by its spread; `phases`, the classifier of
-  the library, first on the frozen backbone, then with all of it; and two controls of `phases`:
-  `words`, without a backbone, and `bare`, without word vectors of its own.
-- C is chosen on 2,500 of the training reviews, with draws of labels that are not reported, once
-  for a number of labels. A row reads the test part once.
+Texts come from ELMO_FASTAI_DATA/imdb, else from the hub; what is made on the way is kept in WORK. C
+is chosen on 2,500 of the training reviews, with draws of labels that are not reported, once for a
+number of labels. A row reads the test part once.
 """
 import json, math, re, time
 from functools import cached_property
@@ -41,7 +33,6 @@ from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.embed import digest
 from elmo_fastai.practice.command import pretrain
-from elmo_fastai.practice.checkpoint import checkpoints_in
 from elmo_fastai.learner import bf16_is_fast
 from elmo_fastai.classifier import random_elmo
 from elmo_fastai.tagger import LayerCache
@@ -151,14 +142,11 @@ def go_on(folder, quick):
     texts, about = Reviews().unlabelled()
     how = dict(ADAPT, From='mini-en', device='cpu')
     if quick: texts, how = texts[:3000], how | dict(epochs=None, time='30s')
-    n, run = len(texts) - min(1000, len(texts)//10), folder.with_name('adapted.run')
-    if checkpoints_in(run): pretrain(resume=run, device='cpu')
-    else:
-        made = folder.with_name('reviews')
-        made.mkdir(parents=True, exist_ok=True)
-        for split,o in dict(train=texts[:n], valid=texts[n:]).items():
-            (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
-        pretrain(str(made), folder, **how)
+    n, made = len(texts) - min(1000, len(texts)//10), folder.with_name('reviews')
+    made.mkdir(parents=True, exist_ok=True)
+    for split,o in dict(train=texts[:n], valid=texts[n:]).items():
+        (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
+    pretrain(str(made), folder, **how)
     f = json.loads((folder/'report.json').read_text(encoding='utf-8'))
     about |= dict(ADAPT, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
                   words=len(load_bilm(folder)[1]), hours=round(f['seconds']/3600, 2),
@@ -227,6 +215,9 @@ class Run:
 
     def lsa(self, train, C, test): return self.regression(self.reviews.directions, train, C, test)
 
+    def frozen(self, side, seed, train, C, test, pools=FROZEN):
+        return self.regression(self.features(side, seed, pools), train, C, test)
+
     def right(self, scores, split, places):
         "The share of these reviews that `scores` put on their side of zero"
         return float(np.mean((scores > 0) == self.reviews.labels[split][places]))
@@ -256,9 +247,6 @@ class Run:
                 o /= std
             self.last = (side, seed, pools), x
         return self.last[1]
-
-    def frozen(self, side, seed, train, C, test, pools=FROZEN):
-        return self.regression(self.features(side, seed, pools), train, C, test)
 
     def asked_of(self, split, places):
         toks, y = self.reviews.tokens(split), self.reviews.labels[split]

@@ -7,14 +7,14 @@ them an environment of their own, and name its Python where a script has an opti
                            one for the processor)
     simple-elmo            pip install simple-elmo tensorflow-cpu tf-keras scikit-learn
 
-Each side runs in a process of its own with one thread. It answers each line with a line of JSON,
-and measures its own processor time and the time on the wall.
+Each side runs in a process of its own with one thread, answers each line with a line of JSON, and
+measures its own processor time.
 """
 import json, os, platform, subprocess, sys, tempfile, time, zipfile
 from importlib.metadata import version
 from pathlib import Path
 import numpy as np
-from harness import environment
+from harness import environment, seconds
 
 ONE_THREAD = {k: '1' for k in ('MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS',
                                'TF_NUM_INTRAOP_THREADS', 'TF_NUM_INTEROP_THREADS')}
@@ -37,7 +37,8 @@ class Regression:
     "A logistic regression on the `vectors` of a side, for the time of a whole answer"
     def fit(self, texts, labels):
         from sklearn.linear_model import LogisticRegression
-        self.head = LogisticRegression(max_iter=300).fit(self.vectors(texts, 32), labels)
+        self.head = LogisticRegression(max_iter=300)
+        self.head.fit(self.vectors(texts, 32), labels)
     def predict(self, texts, bs): return self.head.predict(self.vectors(texts, bs))
 
 class Counts(Regression):
@@ -136,19 +137,12 @@ class SimpleElmo(Regression):
 SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box, classifier': OurClassifier,
          'minilm': MiniLM, 'simple-elmo': SimpleElmo}
 
-def clocks(work):
-    "Run `work`: its seconds of processor time and on the wall"
-    wall, own = time.perf_counter(), time.process_time()
-    work()
-    return dict(cpu=time.process_time() - own, wall=time.perf_counter() - wall)
-
 def answer(side, do, out=None, **request):
     "Do what a request says: its `do`, and what that needs"
     if do == 'about': return side.about
-    if do == 'fit': return clocks(lambda: side.fit(request['texts'], np.array(request['labels'])))
-    if do == 'predict': return clocks(lambda: side.predict(request['texts'], request['bs']))
-    if do == 'singly':        # one after the other: seconds of each
-        return [clocks(lambda: side.predict([text], 1)) for text in request['texts']]
+    if do == 'fit': return side.fit(**request)
+    if do == 'predict':       # seconds of processor time
+        return seconds(lambda: side.predict(**request), time.process_time)
     found = getattr(side, do)(**request)
     if do == 'vectors': np.save(out, found)
     else: np.savez(out, *found)

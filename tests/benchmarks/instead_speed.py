@@ -7,18 +7,17 @@ ELMo, and when not).
 
 The first PYTHON has the sentence transformer's packages, the second simple-elmo's (see
 instead_sides.py); without one its rows are left out. A row is the whole way from sentences of
-SST-2's dev part to labels, in batches of 32 and one by one. The AI2 models have random weights of
-the published sizes, written by `to_ai2`. The sides take turns; the figures are medians of the
-turns. `fixture` compares simple-elmo's vectors with this library's for AI2's published test files
-(ELMO_FASTAI_DATA/ai2_fixture).
+SST-2's dev part to labels; the sides take turns. `fixture` compares simple-elmo's vectors with this
+library's for AI2's published test files (ELMO_FASTAI_DATA/ai2_fixture).
 """
 import json, shutil, tempfile
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from statistics import median
 import numpy as np
 from fastcore.script import call_parse
-from harness import RESULTS, log, processor, write_figures
+from harness import RESULTS, log, processor, turns, write_figures
 from instead_sides import Side, size_of
 from elmo_fastai.all import Elmo
 from elmo_fastai.practice.folder import find_folder
@@ -52,27 +51,21 @@ def measure(sides, many, reps, texts, labels, single=4):
         n = 100 if name in SMALL else 16
         side('fit', texts=texts['train'][:n], labels=labels[:n])
         side('predict', texts=texts['valid'][-many[name]:], bs=32)           # the warm-up
-        side('singly', texts=texts['valid'][-2:])
-    found = {name: [] for name in sides}
-    for rep in range(reps):
-        for name,side in sides.items():
-            n = many[name]
-            some = [texts['valid'][(rep*128 + i) % len(texts['valid'])] for i in range(n)]
-            batches = side('predict', texts=some, bs=32)
-            singly = side('singly', texts=some[:single])
-            found[name].append(dict(rate={k: n/v for k,v in batches.items()},
-                                    ms={k: 1000*median(s[k] for s in singly) for k in batches}))
-        log(rep, {name: round(t[-1]['rate']['cpu'], 1) for name,t in found.items()})
-    return [summary(name, found[name], many[name], side('about')) for name,side in sides.items()]
-
-def summary(name, found, n, about):
-    "A row: medians of the turns"
-    def middle(kind, clock): return median(t[kind][clock] for t in found)
-    rates = [t['rate']['cpu'] for t in found]
-    return dict(side=name, sentences_per_second=middle('rate', 'cpu'), least=min(rates),
-                most=max(rates), ms_for_one=middle('ms', 'cpu'), sentences=n, turns=len(found),
-                wall=dict(sentences_per_second=middle('rate', 'wall'),
-                          ms_for_one=middle('ms', 'wall')), about=about)
+        side('predict', texts=texts['valid'][-1:], bs=1)
+    def turn(rep, name):
+        "Sentences a second in batches, and milliseconds of one that comes alone"
+        side, n = sides[name], many[name]
+        some = [texts['valid'][(rep*128 + i) % len(texts['valid'])] for i in range(n)]
+        rate = n/side('predict', texts=some, bs=32)
+        return rate, 1000*median(side('predict', texts=[o], bs=1) for o in some[:single])
+    found = turns({name: partial(turn, name=name) for name in sides}, reps)
+    rows = []
+    for name,side in sides.items():
+        rates, ms = zip(*found[name])
+        rows.append(dict(side=name, sentences_per_second=median(rates), least=min(rates),
+                         most=max(rates), ms_for_one=median(ms), sentences=many[name], turns=reps,
+                         about=side('about')))
+    return rows
 
 def fixture(folder, tf_python):
     "How far simple-elmo's vectors are from ours, for AI2's test sentences"

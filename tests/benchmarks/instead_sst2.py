@@ -5,11 +5,8 @@
     python tests/benchmarks/instead_sst2.py --quick          # does it work? Nothing is written
 
 PYTHON has the sentence transformer's packages (see instead_sides.py); without it its rows are left
-out. `static` is the box's token layer alone; `… + counts` the sum of what both say, each divided
-by its spread on dev. All have one head: logistic regression on standardised vectors or on counts, its
-C chosen by cross-validation among the labels of the draw. Which vectors and counts is chosen on
-dev, with 100 and with 1,000 labels by the first draws; with all labels it is what 1,000 labels
-chose. The test part is read once. Each side gets the same draws, as many sentences of each class.
+out. Which vectors and counts is chosen on dev, with 100 and with 1,000 labels by the first draws;
+with all labels it is what 1,000 labels chose. The test part is read once.
 """
 import tempfile
 from functools import cache

@@ -9,10 +9,8 @@ with it and without it (study: One recipe, many scripts).
     python tests/benchmarks/scripts.py --treebanks te_mtg --seeds 1 --steps 10 --json F
 
 Each row is one treebank, one alphabet (bytes, or the letters of the training text), one `max_chars`
-and one seed. A biLM reads the training part for a fixed number of batches; then the library's
-tagger learns universal parts of speech from it, with the biLM's vectors beside word vectors, or
-without. Accuracy is that on the test part. Two rivals: the commonest tag of each word, and a linear
-model on the word, its beginnings and ends, and its neighbours.
+and one seed. Accuracy is that on the test part. Two rivals: the commonest tag of each word, and a
+linear model on the word, its beginnings and ends, and its neighbours.
 """
 import os, random
 from pathlib import Path

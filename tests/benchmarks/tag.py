@@ -7,12 +7,8 @@ curves), and the rungs of lesson 11 on the toy language.
     python tests/benchmarks/tag.py --toy          # the toy language, with `mini-toy`
     python tests/benchmarks/tag.py --quick        # does it work? One seed, few steps
 
-The same tagger is trained on shares of the training sentences, with ELMo at the LSTM's input and
-without it; then with single layers and mixes of them, and with ELMo at the three places; accuracy
-on the development part. Both sides get the same sentences, seeds, steps and settings. The biLM is
-frozen. --best makes each training again with twice the steps until one half of the development part
-no longer gains; its accuracy is that on the other half. --spans finds base noun phrases: a noun, a
-proper noun or a pronoun with what the treebank hangs on it beside it.
+Both sides get the same sentences, seeds, steps and settings; the biLM is frozen. Base noun phrases
+are a noun, a proper noun or a pronoun with what the treebank hangs on it beside it.
 """
 import time
 from itertools import product

@@ -5,20 +5,10 @@ all tokens share).
     python tests/benchmarks/token_norm.py --parts neighbours    # five minutes
     python tests/benchmarks/token_norm.py --sentences 600 --seeds 1 --json F    # does it work?
 
-`bilm`: one pass over 40,000 sentences of the toy corpus for each, at several learning rates, two
-seeds, batches of 64 sentences of like length, full precision. The loss on the held-out sentences is
-then taken three times with the same weights:
-
-- own: each batch is normalised by its own statistics, as batch normalisation does in training;
-- other: by those of the batch before it and of the one behind it, whose sentences have about the
-  same length (the mean of both);
-- fixed: by the running statistics, as in use.
-
-Statistics of another batch are as noisy as its own, and know nothing of its answers: what separates
-*own* from *other* is the leak.
-
-`encoder`: the same where the encoder has a rate of its own, four times that of the rest.
-`neighbours`: to guess both neighbours from a token's vector alone, two passes over 4,000 sentences.
+`bilm`: one pass over 40,000 sentences of the toy corpus, then the loss on held-out sentences by
+the statistics of each batch, of the batches beside it, and of the training. `encoder`: the same
+where the encoder has four times the rate of the rest. `neighbours`: to guess both neighbours from a
+token's vector alone, two passes over 4,000 sentences.
 """
 import copy, math
 from dataclasses import replace

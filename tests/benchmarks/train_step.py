@@ -5,16 +5,10 @@ second, and peak memory (study: What a training step costs).
     python tests/benchmarks/train_step.py --vocab 100000   # the plain side needs about 6 GB
     python tests/benchmarks/train_step.py --reps 1 --steps 1       # does it work?
 
-plain         the letters of every token convolved, at all 50 columns; a full softmax in each
-              direction; fp32
-library fp32  equal tokens encoded once, columns of padding cut off; one adaptive softmax for both
-              directions
-library bf16  the same in bfloat16, where the processor is fast at it: what `bilm_learner` does by
-              itself
-
-The sides take turns on the same batches, each in a process of its own, and medians are compared.
-The text is WikiText-2, with novels where --vocab is larger than its vocabulary; words that are
-still missing are made up and never occur.
+The plain design convolves the letters of every token, at all 50 columns, and has a full softmax in
+each direction; the library's bfloat16 is measured where the processor is fast at it. The sides take
+turns on the same batches, each in a process of its own. The text is WikiText-2, with novels where
+--vocab is larger than its vocabulary; words that are still missing are made up and never occur.
 """
 import random, tempfile
 from contextlib import ExitStack
