@@ -44,15 +44,16 @@ def random_file(o, seed=0, n_words=0):
             res[f'CNN_high_{j}/W_{part}'] = make(n, n, scale=n**-.5)
             res[f'CNN_high_{j}/b_{part}'] = make(n, scale=.7)
     if n != P:
-        res['CNN_proj/W_proj'], res['CNN_proj/b_proj'] = (
-            make(n, P, scale=n**-0.5), make(P, scale=0.3))
+        res['CNN_proj/W_proj'] = make(n, P, scale=n**-.5)
+        res['CNN_proj/b_proj'] = make(P, scale=.3)
     for r in 0, 1:
         for l in range(L):
-            res[cell_name(r, l) + '/W_0'], res[cell_name(r, l) + '/B'] = (
-                make(2*P, 4*C, scale=0.9), make(4*C, scale=0.8))
+            res[cell_name(r, l) + '/W_0'] = make(2*P, 4*C, scale=.9)
+            res[cell_name(r, l) + '/B'] = make(4*C, scale=.8)
             if P != C: res[cell_name(r, l) + '/W_P_0'] = make(C, P, scale=.3)
     if n_words:
-        res['softmax/W'], res['softmax/b'] = make(n_words, P, scale=1.0), make(n_words, scale=1.0)
+        res['softmax/W'] = make(n_words, P, scale=1.)
+        res['softmax/b'] = make(n_words, scale=1.)
     return res
 
 def write(folder, o, file, rename=lambda k: k, **kwargs):
@@ -99,8 +100,8 @@ def run(file, o, r, l, xs, state):
     new state)"""
     f64 = lambda k: file[cell_name(r, l) + '/' + k].astype(np.float64)
     _, _, P, C, _, _ = facts(o)
-    W, B, cell_clip, proj_clip = (f64('W_0'), f64('B'), o['lstm'].get('cell_clip'),
-                                  o['lstm'].get('proj_clip'))
+    W, B = f64('W_0'), f64('B')
+    cell_clip, proj_clip = (o['lstm'].get(k) for k in ('cell_clip', 'proj_clip'))
     h, c = state
     ys = []
     for x in xs:
@@ -116,12 +117,12 @@ def run(file, o, r, l, xs, state):
         ys.append(h)
     return ys, (h, c)
 
-def layers(file, o, tokens, state=None):
+def layers(file, o, tokens, state=None, token=token_vector, run=run):
     """[1 + layers, T + 2, 2P] with both ends of the sentence; `state` is a dictionary that is read
     and filled"""
     _, _, P, C, L, _ = facts(o)
     state, W = {} if state is None else state, o['char_cnn']['max_characters_per_token']
-    x = [token_vector(file, o, char_ids(t, W)) for t in [256, *tokens, 257]]
+    x = [token(file, o, char_ids(t, W)) for t in [256, *tokens, 257]]
     out = [[x, x]]
     for r in 0, 1:
         cur = x if r == 0 else x[::-1]
@@ -146,8 +147,8 @@ def clipped(values, limit):
     "AllenNLP wants the limit to be there; null means none"
     return np.clip(values, -limit, limit) if limit else values
 
-def allennlp_layer(file, o, direction, layer, xs):
-    "The outputs of one layer in one direction, before the residual"
+def allennlp_run(file, o, direction, layer, xs, _):
+    "The outputs of one layer in one direction, before the residual, and no state"
     name = cell_name(direction, layer)
     weights = {key: file[f'{name}/{key}'].astype(np.float64) for key in ('W_0', 'B', 'W_P_0')}
     cell_clip, proj_clip = o['lstm']['cell_clip'], o['lstm']['proj_clip']
@@ -160,20 +161,9 @@ def allennlp_layer(file, o, direction, layer, xs):
         c = clipped(sigma(forget + 1)*c + sigma(enter)*np.tanh(new), cell_clip)
         h = clipped((sigma(leave)*np.tanh(c)) @ weights['W_P_0'], proj_clip)
         outputs.append(h)
-    return outputs
+    return outputs, None
 
 def allennlp_layers(file, o, tokens):
     "[1 + layers, T + 2, 2P] with both ends of the sentence"
-    width = o['char_cnn']['max_characters_per_token']
-    x = [allennlp_token(file, o, char_ids(token, width)) for token in [256, *tokens, 257]]
-    out = [[x], *([] for _ in range(o['lstm']['n_layers']))]
-    out[0].append(x)
-    for direction in 0, 1:
-        current = x[::-1] if direction else x
-        for layer in range(o['lstm']['n_layers']):
-            outputs = allennlp_layer(file, o, direction, layer, current)
-            if layer and o['lstm']['use_skip_connections']:
-                outputs = [y + before for y, before in zip(outputs, current)]
-            current = outputs
-            out[layer+1].append(outputs[::-1] if direction else outputs)
-    return np.array([np.concatenate([np.array(d) for d in layer], 1) for layer in out])
+    assert {'n_layers', 'use_skip_connections'} <= o['lstm'].keys()
+    return layers(file, o, tokens, token=allennlp_token, run=allennlp_run)

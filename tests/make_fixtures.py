@@ -6,7 +6,6 @@ find.
 The weights are random, from a seed per case. The vectors come from `ai2_reference.py`: plain numpy
 in 64 bits, one time step after the other, which shares no line with the library.
 """
-
 import hashlib, json, shutil
 from pathlib import Path
 import h5py
@@ -16,15 +15,11 @@ FOLDER = Path(__file__).parent/'fixtures'/'ai2'
 SENTENCES = ["She sat on the bank of the river .".split(), ['.'],
     ['internationalisierungs' + 'möglichkeiten'*3, 'a'*47 + 'ß', 'x'*200],
         ['ბანკი', '🏦', 'नदी', 'naïve'], ['<S>', '</S>', '<UNK>', '\u00a0', "don't"], ['bank']*5]
-SMALL = dict(
-    cnn=dict(filters=[[1, 2], [2, 3], [3, 3]], n_highway=1, embedding=dict(dim=3)),
-    lstm=dict(projection_dim=4, dim=7),
-)
-
+SMALL = dict(cnn=dict(filters=[[1, 2], [2, 3], [3, 3]], n_highway=1, embedding=dict(dim=3)),
+             lstm=dict(projection_dim=4, dim=7))
 
 def case(cnn={}, lstm={}, drop=(), **top):
     return ref.options({**SMALL['cnn'], **cnn}, {**SMALL['lstm'], **lstm}, drop, **top)
-
 
 CASES = {
     'published': case(cnn=dict(n_characters=261), bidirectional=True, dropout=0.1,
@@ -38,7 +33,6 @@ CASES = {
     'no_cnn_projection': case(lstm=dict(projection_dim=8, dim=9)),
     'no_lstm_projection': case(lstm=dict(dim=4)),
     'other_filters': case(cnn=dict(filters=[[7, 3], [2, 2], [5, 3]], max_characters_per_token=12))}
-
 
 def write_arrays(path, arrays):
     "An HDF5 file without the room that it keeps for more: every HDF5 from 1.8 on reads it"

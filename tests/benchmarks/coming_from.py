@@ -8,9 +8,11 @@ in ABSENT are replaced by empty ones, its own files are as released, and run on 
 models are those of tests/test_ai2.py: random weights, written by `Elmo.to_ai2`.
 """
 import importlib.machinery, sys, tempfile, types
+from importlib.metadata import version
 from pathlib import Path
 import torch
-from harness import RESULTS, opt, options, versions, write_figures
+from fastcore.script import call_parse
+from harness import RESULTS, log, write_figures
 
 ABSENT = """_jsonnet base58 boto3 cached_path checklist dill fairscale google huggingface_hub lmdb
     more_itertools nltk sacremoses tensorboardX termcolor torchvision transformers wandb""".split()
@@ -36,11 +38,10 @@ class Finder:
     def exec_module(self, module): pass
 
 def import_allennlp():
-    "AllenNLP's class, its function of char ids, and its version"
+    "AllenNLP's class, and its function of char ids"
     sys.meta_path.insert(0, Finder())
     from allennlp.modules.elmo import Elmo, batch_to_ids
-    from allennlp.version import VERSION
-    return Elmo, batch_to_ids, VERSION
+    return Elmo, batch_to_ids
 
 def largest(a, b): return max((x - y).abs().max().item() for x,y in zip(a, b, strict=True))
 
@@ -76,13 +77,18 @@ def compare(theirs_class, ids, folder, lm, sents):
         norm=largest(with_norm, ours(norm='batch')(sents)[0]),
         norm_with_marks=largest(with_norm, with_marks(ours(), sents)))
 
-@torch.no_grad()
-def main(args):
+@call_parse
+def main(
+    json:Path=RESULTS/'coming_from.json'  # file of the figures
+):
+    "Compare all configurations and write the figures"
     from test_ai2 import OURS, SENTS, trained
-    theirs, batch_to_ids, version = import_allennlp()
+    torch.set_grad_enabled(False)
+    theirs, batch_to_ids = import_allennlp()
     sents = [tokens for tokens in SENTS if tokens]
     ids = batch_to_ids(sents)
-    found = dict(allennlp=version, **versions('torch'), tokens=sum(map(len, sents)), rows=[])
+    found = dict(allennlp=version('allennlp'), torch=version('torch'),
+                 tokens=sum(map(len, sents)), rows=[])
     for config in OURS:
         row = dict(config=config)
         with tempfile.TemporaryDirectory() as tmp:
@@ -94,8 +100,5 @@ def main(args):
                 if type(e).__name__ != 'ConfigurationError': raise
                 row['refused'] = str(e)
         found['rows'].append(row)
-        print(row, flush=True)
-    write_figures(args.json, found)
-
-if __name__ == '__main__':
-    main(options(__doc__, json=opt(RESULTS/'coming_from.json', 'file of the figures')))
+        log(row)
+    write_figures(json, found)

@@ -1,55 +1,45 @@
-"""How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study).
+"""How many labels is a language model worth? IMDb's reviews, of 100 to 25,000 labels (a study, which
+says what the backbones and the ways are).
 
     python tests/benchmarks/imdb.py --adapt         # go on with the pretraining, on reviews: hours
     python tests/benchmarks/imdb.py                 # all rows that are not there yet: hours
-    python tests/benchmarks/imdb.py --dry           # what is to be done
-    python tests/benchmarks/imdb.py --quick         # a trial of every kind of row
-    python tests/benchmarks/imdb.py --again         # with another adapted model, all of its rows
+    python tests/benchmarks/imdb.py --parts films   # or reading, pooling, paired, sst
+    python tests/benchmarks/imdb.py --quick         # a trial of every way
 
-A run that was stopped, also in the middle of the pretraining, goes on where it was. Texts come from
-ELMO_FASTAI_DATA/imdb, else from the hub; what is made on the way is kept in WORK.
-
-- Three backbones of one shape: `random`, normalised; `box`, the model MODEL; `adapted`, the same
-  gone on with its pretraining on the reviews that have no label.
-- Five ways: `counts`, TF-IDF of words and pairs with logistic regression; `lsa`, what 300
-  directions keep of the counts, found on the reviews that have no label (Deerwester et al. 1990);
-  `frozen`, logistic regression on the mean and the spread of each layer; `together`, the sum of
-  what `counts` and `frozen` say, each divided by its spread; `phases`, the classifier of the
-  library, first on the frozen backbone, then with all of it.
-- Three more, where `--ways` names them: `beside`, as `together`, with `lsa` for the counts; and two
-  controls of `phases`: `words`, without a backbone, and `bare`, without word vectors of its own.
-- What has to be chosen is chosen on 2,500 of the training reviews, with draws of labels that are
-  not reported, once for a number of labels. A row reads the test part once.
+Texts come from ELMO_FASTAI_DATA/imdb, else from the hub; what is made on the way is kept in WORK. C
+is chosen on 2,500 of the training reviews, with draws of labels that are not reported, once for a
+number of labels. A row reads the test part once.
 """
-import json, math, os, re, time
+import json, math, re, time
 from functools import cached_property
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 import numpy as np, pandas as pd, torch
 from torch import nn
 from fastai.basics import noop
 from fastai.torch_core import set_seed
+from fastcore.script import call_parse
+from joblib import Memory
 from sklearn.decomposition import TruncatedSVD
 from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from elmo_fastai.text.corpora import sst2
+from harness import RESULTS, fill, log, read_figures, several, write_figures
+from elmo_fastai.all import Elmo
+from elmo_fastai.text.corpora import local_copy, sst2
 from elmo_fastai.text.read import from_hub
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.embed import digest
-from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.command import pretrain
 from elmo_fastai.learner import bf16_is_fast
-from elmo_fastai.practice.checkpoint import checkpoints_in
 from elmo_fastai.classifier import random_elmo
 from elmo_fastai.tagger import LayerCache
-from harness import RESULTS, has, log, opt, options, read_figures, write_figures
 from learners import (
     ADAMW, BesideWords, NoValidation, accuracy_on, balanced, classifier_learner, review_loaders,
     unfreeze)
+import classify
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5
@@ -59,8 +49,9 @@ POOLS = dict(mean=np.mean, spread=np.std, max=np.max)
 FROZEN = 'mean', 'spread'
 READ = {'all': (10**6, 0), 'first 200 and last 200': (200, 200), 'first 400': (400, 0),
         'first 100 and last 100': (100, 100), 'first 200': (200, 0), 'last 200': (0, 200)}
-TOGETHER = dict(together='counts', beside='lsa')
-BACKBONES, CHUNK = ('random', 'box', 'adapted'), 2500
+SUMS = dict(together='counts', beside='lsa')
+BACKBONES = 'random', 'box', 'adapted'
+N_RANDOM = 3                                    # different random backbones
 COUNTED = dict(token_pattern=r'\S+', ngram_range=(1, 2))
 LSA = dict(size=300, min_df=10)
 GRID = dict(counts=(1, 3, 10, 30, 100), lsa=(.3, 1, 3, 10, 30),
@@ -69,9 +60,6 @@ ADAPT = dict(epochs=2, lr=4e-3, bs=32, seq_len=64, min_freq=3, max_vocab=20_000)
 HEAD = dict(pool='attention+max', words=64, dropout=.5, wd=.01)
 PHASES = ((-1, 3e-3, 1), (-2, 2e-3, 1), (-4, 2e-3, 2))    # freeze_to, rate, rounds
 STEPS = 100                                     # a round has so many at least, and an epoch
-VARIANTS = {'as for SST-2': {}, 'no word vectors': dict(words=0),
-            'mean + max': dict(pool='mean+max'), 'half the rates': dict(rate=.5),
-            'half the steps': dict(steps=STEPS//2), 'twice the steps': dict(steps=2*STEPS)}
 
 def letters(text): return re.sub('[^a-z0-9]', '', text.lower())
 def clauses(text):
@@ -80,15 +68,13 @@ def clauses(text):
 def spread(scores): return scores.std() or 1
 def plain(text): return ' '.join(text.replace('<br />', ' ').split())
 
-# ---- text
 class Reviews:
     "The parts of IMDb: texts, tokens, labels"
-    def __init__(self, data=None, most=None):
-        folder = Path(data)/'imdb' if data else None
-        names = dict(train='train', test='test', unsup='unsupervised')
+    def __init__(self, most=None):
+        folder, names = local_copy('imdb'), dict(train='train', test='test', unsup='unsupervised')
         def local(k): return pd.read_parquet(folder/f'{k}.parquet')
         def hub(k): return from_hub(f'hub:stanfordnlp/imdb::{names[k]}').shuffle(seed=0).to_pandas()
-        parts = {k: (local if folder and folder.is_dir() else hub)(k) for k in names}
+        parts = {k: (local if folder else hub)(k) for k in names}
         parts = {k: df if k == 'unsup' else df[:most] for k,df in parts.items()}
         self.texts = {k: [plain(o) for o in df.text] for k,df in parts.items()}
         self.labels = {k: parts[k].label.to_numpy() for k in ('train', 'test')}
@@ -148,34 +134,25 @@ def cut(tokens, head=WORDS[0], tail=WORDS[1]):
     "A long review without its middle"
     return tokens if len(tokens) <= head + tail else tokens[:head] + tokens[len(tokens)-tail:]
 
-# ---- going on with the pretraining
-def adapt(a, reviews, folder):
+def go_on(folder, quick):
     """What the command makes of reviews without labels, in two files:
 
         elmo_pretrain reviews --from mini-en --min-freq 3 --max-vocab 20000 --bs 32 --epochs 2
     """
-    texts, about = reviews.unlabelled()
-    how = dict(ADAPT, From=a.model, device='cpu')
-    if a.quick: texts, a.minutes = texts[:3000], .5
-    if a.minutes: how = {**how, 'time': 60*a.minutes, 'epochs': None}
-    n, run = len(texts) - min(1000, len(texts)//10), folder.with_name('adapted.run')
-    if checkpoints_in(run): pretrain(resume=run, device='cpu')
-    else:
-        made = folder.with_name('reviews')
-        made.mkdir(parents=True, exist_ok=True)
-        for split,o in dict(train=texts[:n], valid=texts[n:]).items():
-            (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
-        pretrain(str(made), folder, **how)
+    texts, about = Reviews().unlabelled()
+    how = dict(ADAPT, From='mini-en', device='cpu')
+    if quick: texts, how = texts[:3000], how | dict(epochs=None, time='30s')
+    n, made = len(texts) - min(1000, len(texts)//10), folder.with_name('reviews')
+    made.mkdir(parents=True, exist_ok=True)
+    for split,o in dict(train=texts[:n], valid=texts[n:]).items():
+        (made/f'{split}.txt').write_text('\n'.join(o) + '\n', encoding='utf-8')
+    pretrain(str(made), folder, **how)
     f = json.loads((folder/'report.json').read_text(encoding='utf-8'))
-    epochs = None if a.minutes else ADAPT['epochs']
-    about |= dict(ADAPT, epochs=epochs, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
+    about |= dict(ADAPT, fwd=f['perplexity_fwd'], bwd=f['perplexity_bwd'],
                   words=len(load_bilm(folder)[1]), hours=round(f['seconds']/3600, 2),
-                  tokens=round(f['seconds']*f['tokens_per_second']),
-                  tokens_per_second=round(f['tokens_per_second']))
+                  tokens=round(f['seconds']*f['tokens_per_second']))
     write_figures(folder.with_suffix('.json'), about)
-    log(json.dumps(about))
 
-# ---- rows
 class OnlyWords(BesideWords):
     "The classifier with vectors of words, without those of its backbone"
     def __init__(self, *args, words, proj_dim=128, **kwargs):
@@ -187,60 +164,38 @@ class OnlyWords(BesideWords):
         return self.proj(self.elmo.drop(self.words(chars))), chars[..., 0] != 0
 
 class Run:
-    def __init__(self, a):
-        self.a, self.out, self.work = a, Path(a.json), Path(a.work)
-        self.reviews = Reviews(a.data, a.most)
+    def __init__(self, out, work, quick=False):
+        self.out, self.work = out, work
+        self.n_test, self.steps = (100, 3) if quick else (5000, STEPS)
+        self.reviews = Reviews(600 if quick else None)
         self.bf16 = bf16_is_fast(torch.device('cpu'))
         self.made, self.last = {}, (None, None)
-        self.box = Elmo.from_pretrained(a.model, norm='token', dropout=.4)
-        old = read_figures(self.out, {})
-        now = dict(model=self.box.lm.config.name, trial=a.trial or a.quick)
-        if old and not old['trial'] and now['trial']:
-            raise SystemExit(f'{self.out} is no trial: name another file with --json')
-        nothing = dict(pooling=[], reading=[], sst=[], settings=[], films=[], paired=[])
-        self.d = dict(rows=[], chosen={}, **nothing) | old | now
-        if any(old.get(k, v) != v for k,v in now.items()):       # what another backbone gave
-            rows = [r for r in self.d['rows'] if r['way'] in ('counts', 'lsa')]
-            chosen = {k: v for k,v in self.d['chosen'].items() if k.startswith(('counts', 'lsa'))}
-            self.d |= dict(rows=rows, chosen=chosen, **nothing)
-            self.d.pop('adaptation', None)
-        self.adapted = read_figures(self.work/'adapted.json', {})
-        if self.adapted and not any(r.get('side') == 'adapted' for r in self.d['rows']):
-            self.d['adaptation'] = self.adapted
-        self.mixes = bool(self.adapted) and self.d.get('adaptation') != self.adapted
-        if self.mixes and a.again: self.set_aside()
-        if self.mixes: log('the rows have another adaptation: only --more sst takes this one')
-        self.d |= dict(valid=len(self.reviews.valid), words=WORDS, phases=PHASES, steps=STEPS,
-                       head=HEAD, parameters=sum(p.numel() for p in self.box.lm.parameters()))
-
-    def set_aside(self):
-        "What another adapted model gave moves to `earlier`; the one that is there begins anew"
-        mine = [r for r in self.d['rows'] if r['side'] == 'adapted']
-        self.d['earlier'] = dict(adaptation=self.d['adaptation'], rows=mine)
-        self.d['rows'] = [r for r in self.d['rows'] if r['side'] != 'adapted']
-        self.d['pooling'] = [r for r in self.d['pooling'] if r['side'] != 'adapted']
-        self.d['chosen'] = {k: v for k,v in self.d['chosen'].items() if 'adapted' not in k}
-        self.d['adaptation'], self.mixes = self.adapted, False
+        self.box = Elmo.from_pretrained('mini-en', norm='token', dropout=.4)
+        memory = Memory(work, verbose=0)
+        self.pooled = memory.cache(self.pooled, ignore=['self'])
+        self.decisions = memory.cache(self.decisions, ignore=['self'])
+        parts = {k: [] for k in ('rows', 'pooling', 'reading', 'sst', 'films', 'paired')}
+        self.d = dict(chosen={}, **parts) | read_figures(out, {})
+        adapted = read_figures(work/'adapted.json', self.d.get('adaptation'))
+        self.d |= dict(model='mini-en', trial=quick, adaptation=adapted, words=WORDS, head=HEAD,
+                       phases=PHASES, steps=self.steps, valid=len(self.reviews.valid),
+                       parameters=sum(p.numel() for p in self.box.lm.parameters()))
 
     def save(self): write_figures(self.out, self.d)
+    def fill(self, part, keys, make): fill(self.d[part], keys, make, self.save)
 
     def backbone(self, side, seed=0):
         "A frozen `Elmo`"
-        if side == 'box': return self.box
-        if side == 'random':
-            key = side, seed % self.a.random
-            if key not in self.made:
-                self.made[key] = random_elmo(self.box, key[1], self.reviews.texts['train'])
-            return self.made[key]
-        if side not in self.made:
-            self.made[side] = Elmo.from_pretrained(self.work/side, norm='token', dropout=.4)
-        return self.made[side]
+        if side in (None, 'box'): return self.box
+        key = side, seed % N_RANDOM
+        if side == 'random' and key not in self.made:
+            self.made[key] = random_elmo(self.box, key[1], self.reviews.texts['train'])
+        elif key not in self.made:
+            self.made[key] = Elmo.from_pretrained(self.work/side, norm='token', dropout=.4)
+        return self.made[key]
 
-    def sides(self):
-        there = (self.work/'adapted').is_dir() and not self.mixes
-        return [o for o in self.a.backbones if there or o != 'adapted']
+    def sides(self): return [o for o in BACKBONES if o != 'adapted' or (self.work/o).is_dir()]
 
-    # -- counts
     def counts(self, train, C, test):
         """How much each asked review looks like praise. As with `TfidfVectorizer`: words and pairs,
         and how rare they are, are those of the draw"""
@@ -260,27 +215,17 @@ class Run:
 
     def lsa(self, train, C, test): return self.regression(self.reviews.directions, train, C, test)
 
+    def frozen(self, side, seed, train, C, test, pools=FROZEN):
+        return self.regression(self.features(side, seed, pools), train, C, test)
+
     def right(self, scores, split, places):
         "The share of these reviews that `scores` put on their side of zero"
         return float(np.mean((scores > 0) == self.reviews.labels[split][places]))
     def right_valid(self, scores): return self.right(scores, 'train', self.reviews.valid)
 
-    # -- frozen
-    def name(self, side, seed): return f"{side}-{digest(self.backbone(side, seed))[:12]}"
-
-    def pooled(self, side, seed, split):
-        "Each of `POOLS` of each layer over each review, [N, 3, L+1, D] in half precision"
-        elmo, name = self.backbone(side, seed), self.name(side, seed)
-        toks = self.reviews.tokens(split)
-        def chunk(i):
-            f = self.work/name/f'{split}-{i:05}.npy'
-            if not f.exists():
-                f.parent.mkdir(parents=True, exist_ok=True)
-                res = self.pool_of(elmo, toks[i:i+CHUNK])
-                np.save(f.with_name(f'.{f.name}'), res)
-                f.with_name(f'.{f.name}').rename(f)
-            return np.load(f)
-        return np.concatenate([chunk(i) for i in range(0, len(toks), CHUNK)])
+    def pooled(self, weights, side, seed, split):
+        "Each of `POOLS` of each layer over each review, [N, 3, L+1, D] in half precision; kept"
+        return self.pool_of(self.backbone(side, seed), self.reviews.tokens(split))
 
     def pool_of(self, elmo, toks):
         vecs = elmo.embed_iter(toks, 'all', bf16=self.bf16)
@@ -289,24 +234,20 @@ class Run:
 
     def features(self, side, seed, pools):
         "Pooled vectors of both parts, standardised by those to learn from; the last ones are kept"
-        key = side, seed % self.a.random if side == 'random' else 0, pools
-        if key != self.last[0]:
+        seed = seed % N_RANDOM if side == 'random' else 0
+        if (side, seed, pools) != self.last[0]:
             self.last, x = (None, None), {}
             for split in ('train', 'test'):
-                at = [*map([*POOLS].index, pools)]
-                x[split] = self.pooled(side, seed, split)[:, at].astype(np.float32)
+                at, weights = [*map([*POOLS].index, pools)], digest(self.backbone(side, seed))
+                x[split] = self.pooled(weights, side, seed, split)[:, at].astype(np.float32)
                 x[split] = x[split].reshape(len(x[split]), -1)
             mean, std = x['train'].mean(0), x['train'].std(0) + 1e-3       # no label is needed
             for o in x.values():
                 o -= mean
                 o /= std
-            self.last = key, x
+            self.last = (side, seed, pools), x
         return self.last[1]
 
-    def frozen(self, side, seed, train, C, test, pools=FROZEN):
-        return self.regression(self.features(side, seed, pools), train, C, test)
-
-    # -- two phases
     def asked_of(self, split, places):
         toks, y = self.reviews.tokens(split), self.reviews.labels[split]
         return [(' '.join(cut(toks[i])), int(y[i])) for i in places]
@@ -315,66 +256,47 @@ class Run:
         "Places of the test reviews to read: fewer where the draw of the labels matters more"
         y = self.reviews.labels['test']
         if n >= 5000: return np.arange(len(y))
-        return np.sort(np.random.default_rng(0).permutation(len(y))[:self.a.test])
+        return np.sort(np.random.default_rng(0).permutation(len(y))[:self.n_test])
 
-    def phases(self, side, seed, train, held, rate=1, steps=STEPS, whole=False, **head):
+    def phases(self, side, seed, train, held, words):
         """How much each of the reviews `held`, (split, places), looks like praise, after gradual
-        unfreezing; no side: `words`. `whole`: two rows, the second one without a cut"""
-        elmo, n = self.backbone(side or 'box', seed), len(train)
+        unfreezing, [2, N]: with a cut and without; no side: `OnlyWords`"""
+        elmo, n = self.backbone(side, seed), len(train)
         data = dict(train=self.asked_of('train', train), valid=self.asked_of(*held))
         set_seed(seed)
-        dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64, char_vocab=elmo.char_vocab)
-        cache = LayerCache(4000) if n <= 1000 else False
-        head = HEAD | head
-        learn = classifier_learner(dls, elmo, cache=cache, opt_func=ADAMW, **head)
+        dls = review_loaders(data, bs=32 if n >= 1000 else 16, val_bs=64,
+                             char_vocab=elmo.char_vocab)
+        head = HEAD | dict(words=words)
+        learn = classifier_learner(dls, elmo, cache=LayerCache(4000) if n <= 1000 else False,
+                                   opt_func=ADAMW, **head)
         if not side:
             head.pop('wd')
             learn.model = OnlyWords(learn.model.elmo, len(dls.vocab), **head)
             learn.create_opt()                          # of this model's parameters
         if self.bf16: learn.to_bf16()
         for to,lr,rounds in PHASES:
-            epochs = rounds*math.ceil(steps/len(dls.train))
-            unfreeze(learn, to if side else -1, rate*lr, epochs, cbs=NoValidation())
+            epochs = rounds*math.ceil(self.steps/len(dls.train))
+            unfreeze(learn, to if side else -1, lr, epochs, cbs=NoValidation())
         with learn.no_bar(), learn.no_logging():
             learn.model.cache = None                    # what it is asked, it is asked once
             toks, res = [self.reviews.tokens(held[0])[i] for i in held[1]], []
-            for o in ([*map(cut, toks)], toks)[:1 + whole]:
+            for o in ([*map(cut, toks)], toks):
                 y, _ = learn.get_preds(dl=dls.test_dl([*map(' '.join, o)]), act=noop)
                 res.append((y[:, 1] - y[:, 0]).float().numpy())
-            return np.stack(res) if whole else res[0]
+        return np.stack(res)
 
-    def file_of(self, way, side, n, draw):
-        name = self.name(side, draw) if side else 'none'
-        return self.work/'scores'/f'{way}-{name}-{n}-{draw}.npy'
+    def decisions(self, weights, way, side, n, draw):
+        "What `phases`, or a control, says of the asked reviews, [2, N]; kept"
+        held = 'test', self.asked(n)
+        words = 0 if way == 'bare' else HEAD['words']
+        return self.phases(side, draw, self.reviews.draw(n, draw), held, words)
 
     def said(self, way, side, n, draw):
-        "What `phases`, or a control, says of the asked reviews, cut and whole, [2, N]; kept"
-        f, how = self.file_of(way, side, n, draw), self.best_settings()
-        if way == 'words': how = how | dict(words=HEAD['words'])
-        if way == 'bare': how = how | dict(words=0)
-        if not f.exists():
-            f.parent.mkdir(parents=True, exist_ok=True)
-            train, held = self.reviews.draw(n, draw), ('test', self.asked(n))
-            np.save(f.with_name(f'.{f.name}'),
-                    self.phases(side, draw, train, held, whole=True, **how))
-            f.with_name(f'.{f.name}').rename(f)
-        return np.load(f)
+        weights = digest(self.backbone(side, draw)) if side else None
+        return self.decisions(weights, way, side, n, draw)
 
-    def settings(self, n=1000):
-        "Settings of the two phases, on the reviews that validate; the rows take the best"
-        for name,how in VARIANTS.items():
-            if has(self.d['settings'], dict(name=name)): continue
-            held = 'train', self.reviews.valid[::self.a.skip]
-            got = [self.right(self.phases('box', d, self.reviews.draw(n, d), held, **how), *held)
-                   for d in OTHER[:2]]
-            self.note('settings', dict(name=name, labels=n, accuracy=got))
-
-    def best_settings(self):
-        tried = self.d['settings']
-        return VARIANTS[max(tried, key=lambda r: np.mean(r['accuracy']))['name']] if tried else {}
-
-    # -- what is chosen, once for a number of labels, and never on a draw that is reported
     def choose(self, way, n, side=None):
+        "C, once for a number of labels, and never on a draw that is reported"
         name = ' '.join(filter(None, (way, side, str(n))))
         if name not in self.d['chosen']:
             draws = [self.reviews.draw(n, d) for d in (OTHER[:1] if n >= 5000 else OTHER)]
@@ -383,35 +305,24 @@ class Run:
                 return self.right_valid(getattr(self, way)(o, C, 'valid'))
             mean = {C: round(float(np.mean([score(C, o) for o in draws])), 4) for C in GRID[way]}
             self.d['chosen'][name] = dict(C=max(mean, key=mean.get), valid=mean)
-            self.save()
-            log('chosen', name, self.d['chosen'][name])
         return self.d['chosen'][name]['C']
 
-    # -- rows
-    def plan(self):
-        "What is to be done: dictionaries, those that are there left out"
-        todo = []
-        for way in self.a.ways:
-            sides = [None] if way in ('counts', 'lsa', 'words') else self.sides()
-            for side,draw,n in product(sides, range(self.a.draws), self.a.sizes):
-                if draw >= DRAWS.get(n, 5): continue
-                todo.append(dict(way=way, side=side, labels=n, draw=draw))
-        return [o for o in todo if not has(self.d['rows'], o)]
-
     def row(self, way, side, labels, draw):
-        train = self.reviews.draw(labels, draw)
+        start, train = time.perf_counter(), self.reviews.draw(labels, draw)
         def alone(way): return getattr(self, way)(train, self.choose(way, labels), 'test')
         def frozen():
             return self.frozen(side, draw, train, self.choose('frozen', labels, side), 'test')
-        if way in ('counts', 'lsa'): return self.found(alone(way), labels)
-        if way == 'frozen': return self.found(frozen(), labels)
-        if way in TOGETHER:
-            both = alone(TOGETHER[way]), frozen()
-            return self.found(sum(o/spread(o) for o in both), labels)
-        asked = self.asked(labels)
-        def right(scores): return round(self.right(scores, 'test', asked), 4)
-        cut, whole = self.said(way, side, labels, draw)
-        return dict(accuracy=right(cut), whole=right(whole), test=len(asked))
+        if way in ('counts', 'lsa'): found = self.found(alone(way), labels)
+        elif way == 'frozen': found = self.found(frozen(), labels)
+        elif way in SUMS:
+            both = alone(SUMS[way]), frozen()
+            found = self.found(sum(o/spread(o) for o in both), labels)
+        else:
+            asked = self.asked(labels)
+            cut, whole = (round(self.right(o, 'test', asked), 4)
+                          for o in self.said(way, side, labels, draw))
+            found = dict(accuracy=cut, whole=whole, test=len(asked))
+        return dict(found, seconds=round(time.perf_counter() - start, 1))
 
     def found(self, scores, n):
         "Accuracy on the test reviews; `part`, on those that the two phases are asked, where fewer"
@@ -419,46 +330,37 @@ class Run:
         part = dict(part=round(float(right[asked].mean()), 4)) if len(asked) < len(right) else {}
         return dict(accuracy=round(float(right.mean()), 4), test=len(right), **part)
 
-    def all(self):
-        todo = self.plan()
-        log(f'{len(todo)} rows')
-        for o in todo:
-            log(*o.values())
-            if self.a.dry: continue
-            start = time.perf_counter()
-            found = self.row(**o)
-            self.d['rows'].append(dict(o, **found, seconds=round(time.perf_counter() - start, 1)))
-            self.save()
-            log(*o.values(), found)
+    def rows(self, ways, sizes, draws):
+        keys = []
+        for way in ways:
+            sides = [None] if way in ('counts', 'lsa', 'words') else self.sides()
+            keys += [dict(way=way, side=side, labels=n, draw=draw)
+                     for side,draw,n in product(sides, range(draws), sizes)
+                     if draw < DRAWS.get(n, 5)]
+        self.fill('rows', keys, self.row)
 
-    def note(self, part, row):
-        self.d[part].append(row)
-        self.save()
-        log(row)
+    # smaller questions, on the reviews that validate
 
-    # -- smaller questions, on the reviews that validate
     def pooling(self, n=1000):
-        "How the vectors of a review become one: frozen, on the reviews that validate"
-        for side in self.sides():
-            for pools in [*((o,) for o in POOLS), FROZEN, ('mean', 'max'), tuple(POOLS)]:
-                name = ' + '.join(pools)
-                if has(self.d['pooling'], dict(side=side, pool=name)): continue
-                def right(C, d):
-                    o = self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools)
-                    return self.right_valid(o)
-                got = {C: [right(C, d) for d in OTHER] for C in GRID['frozen']}
-                best = max(got.values(), key=np.mean)
-                self.note('pooling', dict(side=side, pool=name, labels=n, accuracy=best))
+        "How the vectors of a review become one, on the frozen backbones"
+        def make(side, pool):
+            pools = tuple(pool.split(' + '))
+            def right(C, d):
+                return self.right_valid(
+                    self.frozen(side, 0, self.reviews.draw(n, d), C, 'valid', pools))
+            got = {C: [right(C, d) for d in OTHER] for C in GRID['frozen']}
+            return dict(labels=n, accuracy=max(got.values(), key=np.mean))
+        names = [' + '.join(o) for o in (*((o,) for o in POOLS), FROZEN, ('mean', 'max'), POOLS)]
+        self.fill('pooling', [dict(side=s, pool=o) for s in self.sides() for o in names], make)
 
     def reading(self, n=1000):
-        "How much of a review is read: frozen, box, on the reviews that validate"
+        "How much of a review is read: frozen, box"
         r, draws = self.reviews, [self.reviews.draw(n, d) for d in OTHER]
         need = np.unique(np.concatenate([*draws, r.valid]))
         toks, y = [r.tokens('train')[i] for i in need], r.labels['train'][need]
         valid, *draws = [np.searchsorted(need, o) for o in (r.valid, *draws)]
-        for name,how in READ.items():
-            if has(self.d['reading'], dict(read=name)): continue
-            some = [cut(o, *how) for o in toks]
+        def make(read):
+            some = [cut(o, *READ[read]) for o in toks]
             x = self.pool_of(self.box, some)[:,:len(FROZEN)].reshape(len(need), -1)
             x = x.astype(np.float32)
             x = (x - x.mean(0))/(x.std(0) + 1e-3)
@@ -467,24 +369,25 @@ class Run:
                 return model.score(x[valid], y[valid])
             best = max(([score(C, o) for o in draws] for C in GRID['frozen']), key=np.mean)
             share = sum(map(len, some))/sum(map(len, toks))
-            row = dict(read=name, accuracy=best, share=round(share, 3), labels=n)
-            self.note('reading', row)
+            return dict(accuracy=best, share=round(share, 3), labels=n)
+        self.fill('reading', [dict(read=o) for o in READ], make)
 
     def films(self, n=25_000):
         """What is learned of single films? Reviews that validate are of films that were learned
         from, those of the test part of others"""
         r = self.reviews
         train, places = r.draw(n, OTHER[0]), np.arange(len(r.labels['test']))
-        held = [('train', r.valid), ('test', places)]
-        for way in ('counts', 'lsa', 'words'):
-            if has(self.d['films'], dict(way=way)): continue
-            def said(split, places):
-                how = dict(words=HEAD['words'])
-                if way == 'words': return self.phases(None, 0, train, (split, places), **how)
-                C = self.choose(way, n)
-                return getattr(self, way)(train, C, split.replace('train', 'valid'))
-            same, other = (self.right(said(*o), *o) for o in held)
-            self.note('films', dict(way=way, labels=len(train), same=same, other=other))
+        def make(way):
+            def right(split, places):
+                if way == 'words':
+                    return self.right(self.phases(None, 0, train, (split, places),
+                                                  HEAD['words'])[0], split, places)
+                part = 'valid' if split == 'train' else 'test'
+                scores = getattr(self, way)(train, self.choose(way, n), part)
+                return self.right(scores, split, places)
+            same, other = right('train', r.valid), right('test', places)
+            return dict(labels=len(train), same=same, other=other)
+        self.fill('films', [dict(way=o) for o in ('counts', 'lsa', 'words')], make)
 
     def paired(self, n=25_000):
         """What was trained on all labels, against counts on the same test reviews: points, and half
@@ -493,68 +396,48 @@ class Run:
         counts = self.counts(train, self.choose('counts', n), 'test')[self.asked(n)]
         x = {}
         for way,side in (('words', None), ('phases', 'adapted'), ('bare', 'adapted')):
-            if side in (None, *self.sides()):
-                x[way], x[f'{way}, whole'] = self.said(way, side, n, 0)
+            x[way], x[f'{way}, whole'] = self.said(way, side, n, 0)
         both = {f'counts + {k}': counts/spread(counts) + v/spread(v) for k,v in x.items()}
         def row(a, b):
             d = ((a > 0) == y).astype(int) - ((b > 0) == y)
             half = 1.96*d.std()/len(d)**.5
             return dict(points=round(100*float(d.mean()), 2), half=round(100*float(half), 2))
-        found = [dict(who=k, against='counts', accuracy=round(float(((v > 0) == y).mean()), 4),
-                      **row(v, counts)) for k,v in (x | both).items()]
-        if 'bare' in x:
-            found.append(dict(who='bare', against='phases', **row(x['bare'], x['phases'])))
-        self.d['paired'] = found
-        self.save()
-        for o in found: log(o)
+        self.d['paired'] = [
+            dict(who=k, against='counts', accuracy=round(float(((v > 0) == y).mean()), 4),
+                 **row(v, counts)) for k,v in (x | both).items()]
+        self.d['paired'].append(dict(who='bare', against='phases', **row(x['bare'], x['phases'])))
 
-    def sst(self):
-        "SST-2, whole sentences, both phases with learned word vectors: the script classify.py"
-        import classify
-        done = [r['side'] for r in self.d['sst']]
-        for side in (o for o in ('box', 'adapted') if o in self.a.backbones and o not in done):
-            if side == 'adapted' and not (self.work/side).is_dir(): continue
-            model = self.a.model if side == 'box' else self.work/side
-            how = dict(data=self.a.data, quick=self.a.quick, json=None)
-            c, seeds = classify.Run(SimpleNamespace(model=model, **how)), range(self.a.draws)
-            alone = [classify.last(c.phase1(c.elmo, s, **classify.ALONE)) for s in seeds]
-            learners = [c.phase1(c.elmo, s, **classify.SHORT) for s in seeds]
-            dev = [c.phase2(o)[-1] for o in learners]
-            with learners[0].no_bar(): test = accuracy_on(learners[0], c.rows['test'])
-            row = dict(side=side, frozen=alone, dev=dev, test=test)
-            if side == 'adapted': row['adaptation'] = self.adapted
-            self.note('sst', row)
+    def sst(self, seeds=range(5)):
+        "SST-2, whole sentences, on the adapted backbone: the rows of classify.py"
+        r = classify.Reviews(self.work/'adapted')
+        alone = [classify.last(r.phase1(s, **classify.ALONE)) for s in seeds]
+        both = [r.both_phases(s) for s in seeds]
+        dev = [*map(classify.last, both)]
+        with both[0].no_bar(): test = accuracy_on(both[0], r.rows['test'])
+        self.d['sst'].append(dict(side='adapted', frozen=alone, dev=dev, test=test,
+                                  adaptation=self.d['adaptation']))
 
-def arguments():
-    return options(__doc__,
-        model=opt('mini-en', 'the box: a folder, or a name'),
-        data=opt(os.environ.get('ELMO_FASTAI_DATA'), 'has imdb and sst2'),
-        work=opt('models/imdb', 'what is made on the way'),
-        json=RESULTS/'imdb.json',
-        adapt=opt(False, 'go on with the pretraining'),
-        again=opt(False, 'set the rows of another adaptation aside'),
-        minutes=opt(None, 'of --adapt, in the place of a whole epoch', type=float),
-        ways=opt(['counts', 'lsa', 'frozen', 'together', 'phases'], nargs='*'),
-        backbones=opt(BACKBONES, nargs='+', choices=BACKBONES),
-        sizes=opt(SIZES, type=int, nargs='+'),
-        draws=opt(5, 'of labels, at most'),
-        random=opt(3, 'different random backbones'),
-        test=opt(5000, 'reviews that `phases` is asked, up to 1,000 labels'),
-        skip=opt(1, 'ask every so many of the reviews that validate, for --more settings'),
-        most=opt(None, 'so many labelled reviews of each part, for a trial', type=int),
-        more=opt([], 'smaller questions', nargs='*', type=str,
-                 choices=['reading', 'pooling', 'settings', 'films', 'paired', 'sst']),
-        trial=opt(False, 'mark the figures as those of a trial'),
-        quick=opt(False, 'a trial: one draw, 100 labels'),
-        dry=opt(False, 'only say what is to be done'))
+WAYS = 'counts', 'lsa', 'frozen', 'together', 'beside', 'phases', 'words', 'bare'
 
-def main(a):
+@call_parse
+def main(
+    parts:several(str)=('rows',),     # or reading, pooling, films, paired, sst
+    ways:several(str)=WAYS,           # of the rows
+    sizes:several(int)=SIZES,         # numbers of labels
+    draws:int=5,                      # of labels, at most
+    adapt:bool=False,                 # go on with the pretraining
+    quick:bool=False,                 # a trial: one draw, 100 labels, all in WORK/quick
+    work:Path=Path('models/imdb'),    # what is made on the way
+    json:Path=RESULTS/'imdb.json'     # file of the figures
+):
+    "Add what the file lacks"
     torch.set_num_threads(1)
-    if a.adapt: return adapt(a, Reviews(a.data), Path(a.work)/'adapted')
-    if a.quick: a.sizes, a.draws, a.random, a.test, a.most = [100], 1, 1, 500, CHUNK
-    r = Run(a)
-    if not (r.work/'adapted').is_dir(): log('there is no adapted model yet: --adapt makes it')
-    r.all()
-    for o in a.more: getattr(r, o)()
-
-if __name__ == '__main__': main(arguments())
+    if quick: work, sizes, draws = work/'quick', [100], 1
+    if adapt: return go_on(work/'adapted', quick)
+    work.mkdir(parents=True, exist_ok=True)
+    run = Run(work/'figures.json' if quick else json, work, quick)
+    for part in parts:
+        if part == 'rows': run.rows(ways, sizes, draws)
+        else: getattr(run, part)()
+        log(part)
+        run.save()

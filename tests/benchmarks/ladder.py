@@ -6,9 +6,10 @@ slow cells too, and leaves the rows that it adds in its list `rungs`.
 """
 import json
 import nbformat, pandas as pd
-
-from harness import ROOT, log, opt, options
+from fastcore.script import call_parse
+from harness import ROOT, log
 from execute import Chapter
+
 LESSONS = '01', '02', '04', '05', '06', '08', '09'
 TABLE = ROOT/'nbs'/'data'/'ladder.csv'
 COLUMNS = ['model', 'forward', 'backward', 'parameters', 'seconds', 'writes1', 'writes2', 'writes3']
@@ -22,7 +23,10 @@ def rungs_of(lesson):
     Chapter(nb, slow=True, resources={'metadata': {'path': str(file.parent)}}).execute()
     return json.loads(nb.cells[-1].outputs[-1].text)
 
-def main(lessons):
+@call_parse
+def main(
+    *lessons:str    # their numbers (default: all)
+):
     "Run `lessons` in their order, and put their rows into the table, the floor last"
     rows = {row['model']: row for row in pd.read_csv(TABLE).to_dict('records')}
     for lesson in lessons or LESSONS:
@@ -34,6 +38,3 @@ def main(lessons):
         numbers = COLUMNS[1:5]
         table[numbers] = table[numbers].apply(pd.to_numeric).round(2)
         table.astype({'parameters': 'Int64'}).to_csv(TABLE, index=False)
-
-if __name__ == '__main__':
-    main(options(__doc__, lessons=opt(help='numbers of lessons', positional=True, nargs='*')).lessons)

@@ -1,9 +1,11 @@
-"What the benchmarks share that train a head on a biLM"
+"Models and learners that several benchmarks share"
+from dataclasses import replace
 from functools import partial
 
 import numpy as np, pandas as pd, torch
 from torch import nn
 from fastai.basics import Callback, CancelValidException
+from elmo_fastai.bilm import BiLM, ELMO_ORIGINAL
 from elmo_fastai.classifier import (
     ClassifyDataLoaders, ElmoClassifier, elmo_classifier_learner)
 from elmo_fastai.learner import TorchOptimizer
@@ -81,3 +83,19 @@ def balanced(n, seed, among, y):
     "`n` of the places `among`, as many of each class; a smaller draw is a part of a larger one"
     rng, among = np.random.default_rng(seed), np.asarray(among)
     return np.concatenate([rng.permutation(among[y[among] == c])[:n//2] for c in (0, 1)])
+
+PUBLISHED = dict(small=(1024, 128, 1), original=(4096, 512, 2))
+
+def random_model(size, seed=42):
+    """A biLM of a published shape in which nothing idles: gates between 0.1 and 0.9, clips
+    reached now and then"""
+    torch.manual_seed(seed)
+    hidden, proj, n_highway = PUBLISHED[size]
+    model = BiLM(replace(ELMO_ORIGINAL, name=size, n_highway=n_highway, proj_dim=proj,
+                         hidden_dim=hidden, cutoffs=()), 0).eval()
+    nn.init.uniform_(model.chars.embed.weight[1:], -1, 1)
+    for layer in [*model.lstm.fwd, *model.lstm.bwd]:
+        nn.init.normal_(layer.weight_ih_l0, std=proj**-.5)
+        nn.init.normal_(layer.weight_hh_l0, std=.7*proj**-.5)
+        nn.init.normal_(layer.weight_hr_l0, std=2*hidden**-.5)
+    return model

@@ -1,35 +1,26 @@
 """ELMo in plain JavaScript, in a browser on this machine, beside PyTorch with the same weights on
-the same sentences.
+the same sentences (library: The model in the browser).
 
-    # needs playwright and a Chromium; half a minute
-    python tests/benchmarks/live.py
-    python tests/benchmarks/live.py --json nbs/results/live.json
+    python tests/benchmarks/live.py        # needs playwright and a Chromium; half a minute
 
-start     from the call that loads model and configuration to a model that can read, over a local
-          server
-output    the same for the output layer and its words, which only the panel with a gap loads
-map       every word with every word, of three sentences of 25 words in all whose tokens it has read
-          before: what a keystroke costs, median
-gap       five words for the gap in a sentence of ten, and both surprises of each of its words:
-          median
-sentence  all layers of a sentence of ten words that it has not seen, its tokens' letters included:
-          median, and the slowest of the later half
-phone     the same with the processor slowed down to a quarter
-apart     the largest difference of any number of any layer from PyTorch's in double precision, over
-          the fifty sentences of tests/test_live.py
-torch     PyTorch in single precision: the same sentences, and the same difference
+Times are milliseconds, medians: `start` until a model can read, `output` until its output layer is
+there, `map` of every word with every word of three sentences, `gap` of a word in a sentence of ten
+and the surprises of each, `sentence` all layers of ten words that it has not seen; `phone` the same
+with the processor slowed down to a quarter. `apart`: the largest difference of any number of any
+layer from PyTorch's in double precision, over the fifty sentences of tests/test_live.py.
 """
 import shutil, tempfile, time
 from pathlib import Path
 from statistics import median
 import numpy as np, torch
 
-from harness import ROOT, opt, options, write_figures
+from fastcore.script import call_parse
+from harness import RESULTS, ROOT, write_figures
 from after_render import BOX, boxed
 from browse import chromium, served
 from test_live import sentences
 from elmo_fastai.text.tokenizers import word_tokenize
-from elmo_fastai.elmo import Elmo
+from elmo_fastai.all import Elmo
 
 TEN = [f'The {a} man saw a {b} on the {c} .' for a in ('old', 'young', 'tall', 'blind', 'rich')
        for b in ('boat', 'light', 'letter', 'stranger') for c in ('bank', 'stairs')]
@@ -75,8 +66,11 @@ def in_browser(address, slower):
         browser.close()
     return got
 
-def main():
-    args = options(__doc__, json=opt(None, 'write the figures to this file'))
+@call_parse
+def main(
+    json:Path=RESULTS/'live.json'  # file of the figures
+):
+    "Measure in the browser and write the figures"
     torch.set_num_threads(1)
     elmo = Elmo.from_pretrained('mini-en').eval()
     with tempfile.TemporaryDirectory() as folder:
@@ -112,7 +106,4 @@ def main():
                    model_bytes=size('model.safetensors'),
                    output_bytes=size('output.safetensors', 'vocab.json'),
                    scripts_bytes=sum(f.stat().st_size for f in (ROOT/'nbs'/'live').glob('*.js')))
-    for k,v in figures.items(): print(f'{k:18} {v}')
-    write_figures(args.json, figures)
-
-if __name__ == '__main__': main()
+    write_figures(json, figures)

@@ -13,10 +13,10 @@ from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.ngrams import KneserNey
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.text.corpora import toy_corpus
-from harness import ROOT, opt, options
+from fastcore.script import call_parse
+from harness import ROOT
 from pages import page
 
-LIMIT = 4e6                       # bytes of all files
 CARD = '''---
 library_name: elmo_fastai
 language: en
@@ -76,19 +76,17 @@ def card_of(lm, vocab, settings):
         kn_fwd=trigram(corpus, False), kn_bwd=trigram(corpus, True),
         writes='\n'.join(f'- *{text}*' for text in texts))
 
-def main():
-    args = options(__doc__, model=opt(Path('models/mine'), positional=True, nargs='?'),
-                   train=opt(False, 'train it first'), out=ROOT/'elmo_fastai'/'box'/'mini-toy')
+@call_parse(pos=['model'])
+def main(
+    model:Path=Path('models/mine'),               # a folder
+    train:bool=False,                             # train it first
+    out:Path=ROOT/'elmo_fastai'/'box'/'mini-toy'  # the folder to write
+):
+    "Write the model and its card"
     torch.set_num_threads(1)
     lesson = page('course/09_learner')
-    if args.train:
+    if train:
         learn, _ = lesson.pretrained(**lesson.PRETRAIN)
-        save_bilm(args.model, learn.model, learn.dls.vocab)
-    lm, vocab = load_bilm(args.model)
-    card = card_of(lm, vocab, lesson.PRETRAIN)
-    folder = save_bilm(args.out, lm, vocab, extra={'README.md': card})
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    print(f'{folder}: {size/1e6:.1f} MB')
-    if size > LIMIT: raise SystemExit(f'more than {LIMIT/1e6:.0f} MB')
-
-if __name__ == '__main__': main()
+        save_bilm(model, learn.model, learn.dls.vocab)
+    lm, vocab = load_bilm(model)
+    save_bilm(out, lm, vocab, extra={'README.md': card_of(lm, vocab, lesson.PRETRAIN)})

@@ -8,8 +8,8 @@ and four as a verb, as many of both are drawn, at most eight.
 """
 import csv, random
 from collections import defaultdict
-from pathlib import Path
 
+from harness import ROOT
 from elmo_fastai.text.corpora import treebank
 
 TAGS = 'NOUN', 'VERB'
@@ -40,6 +40,5 @@ def drawn(gold, seed=0):
 
 if __name__ == '__main__':
     rows = drawn(treebank('UD_English-EWT').gold)
-    file = Path(__file__).resolve().parent.parent.parent/'nbs'/'data'/'noun_verb.csv'
-    with open(file, 'w', encoding='utf-8', newline='') as f:
+    with open(ROOT/'nbs'/'data'/'noun_verb.csv', 'w', encoding='utf-8', newline='') as f:
         csv.writer(f, lineterminator='\n').writerows([('sentence', 'position', 'tag'), *rows])

@@ -1,21 +1,18 @@
 """Learning rate, schedule and start, one changed at a time: perplexity of the small biLM on
-held-out toy sentences, over several seeds.
+held-out toy sentences (lesson 09; study: A hundred thousand words to choose from).
 
-    # figures go to nbs/results/rates.json: some twenty minutes of one core; again: goes on
-    python tests/benchmarks/rates.py
-    python tests/benchmarks/rates.py --seeds 1   # one seed
-
-The study nbs/studies/large_vocabularies.ipynb shows the figures, the lesson
-nbs/course/09_learner.ipynb
-some of them.
+    python tests/benchmarks/rates.py             # some twenty minutes of one core
+    python tests/benchmarks/rates.py --seeds 1
 """
 from itertools import product
+from pathlib import Path
 import torch
 from fastai.basics import set_seed
+from fastcore.script import call_parse
+from harness import RESULTS, fill, read_figures, write_figures
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.learner import evaluate, bilm_learner
 from elmo_fastai.text.corpora import toy_corpus
-from harness import RESULTS, fill_file, options
 from learners import NoValidation
 from made import quietly
 
@@ -33,12 +30,15 @@ def run(corpus, seed, passes, counts, lr, schedule):
     found = evaluate(learn.model, dls.valid)
     return dict(forward=round(found['fwd'], 2), backward=round(found['bwd'], 2))
 
-def main():
-    args = options(__doc__, seeds=4, json=RESULTS/'rates.json')
+@call_parse
+def main(
+    seeds:int=4,                    # of each setting
+    json:Path=RESULTS/'rates.json'  # file of the rows
+):
+    "Add the rows that the file lacks"
     torch.set_num_threads(1)
     corpus = toy_corpus(n_train=8000, n_valid=1000)
     names = 'seed', 'passes', 'counts', 'lr', 'schedule'
-    keys = [dict(zip(names, (seed, *o))) for seed in range(args.seeds) for o in SETTINGS]
-    fill_file(args.json, keys, lambda **key: run(corpus, **key))
-
-if __name__ == '__main__': main()
+    keys = [dict(zip(names, (seed, *o))) for seed in range(seeds) for o in SETTINGS]
+    rows = read_figures(json, [])
+    fill(rows, keys, lambda **key: run(corpus, **key), lambda: write_figures(json, rows))

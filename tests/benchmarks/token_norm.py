@@ -1,41 +1,30 @@
 """What normalising the token vectors does to a biLM: nothing, batch norm, `TokenNorm` (study: What
 all tokens share).
 
-    python tests/benchmarks/token_norm.py --json nbs/results/token_norm.json     # half an hour
-    python tests/benchmarks/token_norm.py --parts neighbours                    # five minutes
+    python tests/benchmarks/token_norm.py                       # half an hour
+    python tests/benchmarks/token_norm.py --parts neighbours    # five minutes
+    python tests/benchmarks/token_norm.py --sentences 600 --seeds 1 --json F    # does it work?
 
-`bilm`: one pass over 40,000 sentences of the toy corpus for each, at several learning rates, two
-seeds, batches of 64 sentences of like length, full precision. The loss on the held-out sentences is
-then taken three times with the same weights:
-
-- own: each batch is normalised by its own statistics, as batch normalisation does in training;
-- other: by those of the batch before it and of the one behind it, whose sentences have about the
-  same length (the mean of both);
-- fixed: by the running statistics, as in use.
-
-Statistics of another batch are as noisy as its own, and know nothing of its answers. So what
-separates *own* from *other* is read from the batch itself: the leak. What separates *other* from
-*fixed* is noise where it makes the loss higher, and where it makes it lower it is what batches of
-like lengths have in common.
-
-`encoder`: the same where the encoder has a rate of its own, four times that of the rest.
-
-`neighbours`: a small task, to guess both neighbours from a token's vector alone, two passes over
-4,000 sentences, five seeds. Parts that are not asked for stay in the file as they are.
+`bilm`: one pass over 40,000 sentences of the toy corpus, then the loss on held-out sentences by
+the statistics of each batch, of the batches beside it, and of the training. `encoder`: the same
+where the encoder has four times the rate of the rest. `neighbours`: to guess both neighbours from a
+token's vector alone, two passes over 4,000 sentences.
 """
 import copy, math
 from dataclasses import replace
 from itertools import product
+from pathlib import Path
 import numpy as np, torch
 from torch import nn
 from torch.nn import functional as F
 from fastai.basics import params
+from fastcore.script import call_parse
 from elmo_fastai.text.corpora import toy_corpus
 from elmo_fastai.bilm import ELMO_TINY
 from elmo_fastai.charcnn import CharCNN, TokenNorm
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.learner import bilm_learner
-from harness import opt, options, read_figures, write_figures
+from harness import RESULTS, fill, read_figures, several, write_figures
 
 def statistics(x, counts):
     "Mean and variance of the tokens `x` [N, D], each of which stands there so many times"
@@ -127,23 +116,24 @@ PARTS = dict(
     neighbours=(neighbours, 4000, 5, KINDS[::2],
                 [dict(lr=o) for o in (3e-3, 1e-2, 2e-2, 4e-2, 8e-2)]))
 
-if __name__ == '__main__':
-    a = options(__doc__,
-        parts=opt([*PARTS], nargs='+', choices=PARTS),
-        sentences=opt(None, 'of each part, in place of its own number', type=int),
-        seeds=opt(None, 'likewise: weights and order', type=int),
-        json=opt(None, 'file to write'))
-    d = read_figures(a.json, {}) if a.json else {}
-    for part in a.parts:
-        job, n, seeds, kinds, rates = PARTS[part]
-        corpus, d[part] = toy_corpus(n_train=a.sentences or n), []
-        if job is bilm: d['floor'] = math.log(corpus.floor('valid'))
-        print(part, flush=True)
-        for seed, rate, kind in product(range(a.seeds or seeds), rates, kinds):
+@call_parse
+def main(
+    parts:several(str)=tuple(PARTS),     # those that are not asked for stay in the file
+    sentences:int=None,                  # of each part, in place of its own number
+    seeds:int=None,                      # likewise: weights and order
+    json:Path=RESULTS/'token_norm.json'  # file of the figures
+):
+    "Measure the parts and write their figures"
+    found = read_figures(json, {})
+    for part in parts:
+        job, n, n_seeds, kinds, rates = PARTS[part]
+        corpus, found[part] = toy_corpus(n_train=sentences or n), []
+        if job is bilm: found['floor'] = math.log(corpus.floor('valid'))
+        def make(norm, seed, **rate):
             dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=64, seed=seed,
                                               device='cpu')
-            found = job(dls, seed, kind, **rate)
-            d[part].append(dict(norm=kind, seed=seed, **rate, **found))
-            figures = (f'{k} {v:.3f}' for k,v in (rate | found).items())
-            print(f'{kind:<10}', '   '.join(figures), flush=True)
-            write_figures(a.json, d)
+            return job(dls, seed, norm, **rate)
+        keys = [dict(norm=kind, seed=seed, **rate)
+                for seed,rate,kind in product(range(seeds or n_seeds), rates, kinds)]
+        fill(found[part], keys, make)
+        write_figures(json, found)

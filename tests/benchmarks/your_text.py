@@ -1,23 +1,17 @@
 """What three minutes do for texts of three lengths: the novel of lesson 14, Tiny Shakespeare and
-WikiText-2, each with the smallest model. Time is a processor core's own.
+WikiText-2, each with the smallest model. Time is a processor core's own (lesson 14).
 
-    python tests/benchmarks/your_text.py                            # some ten minutes of one core
-    python tests/benchmarks/your_text.py hound --minutes .1 --json F # does it work?
-
-The lesson nbs/course/14_your_text.ipynb shows the figures of nbs/results/your_text.json.
+    python tests/benchmarks/your_text.py                              # some ten minutes of one core
+    python tests/benchmarks/your_text.py hound --minutes .1 --json F  # does it work?
 """
 import json, tempfile, time
 from pathlib import Path
-
-from harness import RESULTS, ROOT, fill_file, in_process, opt, options, peak_gb
+from fastcore.script import call_parse
+from harness import RESULTS, ROOT, fill, in_process, peak_gb, read_figures, write_figures
 
 TEXTS = {'hound': ROOT/'nbs'/'data'/'hound.txt', 'tiny_shakespeare': 'tiny_shakespeare',
          'wikitext2': 'wikitext2'}
 KEPT = ['perplexity_fwd', 'perplexity_bwd', 'trigram', 'trigram_bwd', 'steps', 'unknown']
-
-def arguments():
-    return options(__doc__, texts=opt([*TEXTS], positional=True, nargs='*'), minutes=3.,
-                   json=RESULTS/'your_text.json', job=opt(hidden=True))
 
 def train(text, minutes):
     "Pretrain on a text: figures"
@@ -37,10 +31,14 @@ def train(text, minutes):
                 cpu_seconds=cpu, memory_gb=round(peak_gb(), 2)) | {
                     name: round(report[name], 3) for name in KEPT}
 
-def main():
-    args = arguments()
-    if args.job: print('\n' + json.dumps(train(args.job, args.minutes)))
-    else: fill_file(args.json, [dict(text=text, minutes=args.minutes) for text in args.texts],
-                    lambda text,minutes: in_process(text))
-
-if __name__ == '__main__': main()
+@call_parse
+def main(
+    *texts:str,                         # some of hound, tiny_shakespeare, wikitext2 (default: all)
+    minutes:float=3.,                   # of each training
+    json:Path=RESULTS/'your_text.json'  # file of the rows
+):
+    "Add the rows that the file lacks, each from a process of its own"
+    rows = read_figures(json, [])
+    keys = [dict(text=text, minutes=minutes) for text in texts or TEXTS]
+    fill(rows, keys, lambda **key: in_process(train, *key.values()),
+         lambda: write_figures(json, rows))
