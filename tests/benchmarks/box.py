@@ -22,7 +22,7 @@ from hashlib import sha256
 from pathlib import Path
 import numpy as np, torch
 from fastai.torch_core import set_seed
-from elmo_fastai.text.corpora import sst2, toy_corpus, treebank
+from elmo_fastai.text.corpora import toy_corpus, treebank
 from elmo_fastai.ngrams import KneserNey
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.tokens import ByteCharVocab
@@ -39,6 +39,7 @@ from elmo_fastai.tagger import LayerCache
 
 from harness import ROOT, environment, log, opt, options, read_figures, write_figures
 from learners import accuracy_on, review_loaders
+from sst2 import sst2
 from made import quietly
 from books import english
 from pages import page

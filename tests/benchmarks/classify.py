@@ -16,7 +16,7 @@ import numpy as np
 from fastai.basics import DataLoaders, set_seed
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from elmo_fastai.text.corpora import sst2, wikitext2
+from elmo_fastai.text.corpora import wikitext2
 from elmo_fastai.text.tokenizers import space_tokenize
 from elmo_fastai.tokens import WordVocab
 from elmo_fastai.elmo import Elmo
@@ -26,6 +26,7 @@ from elmo_fastai.classifier import random_elmo
 from elmo_fastai.tagger import LayerCache
 from harness import opt, options, write_figures
 from learners import ADAMW, accuracy_on, classifier_learner, review_loaders, unfreeze
+from sst2 import sst2
 from made import quietly
 
 PHASE1 = dict(epochs=4, lr=3e-3)

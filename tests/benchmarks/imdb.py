@@ -35,7 +35,6 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer, T
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
-from elmo_fastai.text.corpora import sst2
 from elmo_fastai.text.read import from_hub
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.folder import load_bilm
@@ -50,6 +49,7 @@ from harness import RESULTS, has, log, opt, options, read_figures, write_figures
 from learners import (
     ADAMW, BesideWords, NoValidation, accuracy_on, balanced, classifier_learner, review_loaders,
     unfreeze)
+from sst2 import sst2
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5

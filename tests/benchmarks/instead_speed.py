@@ -127,7 +127,7 @@ def fixture(args, folder):
                                          top_of_all=min(b for _,b in alike)))
 
 def main(args):
-    from elmo_fastai.text.corpora import sst2
+    from sst2 import sst2
     from elmo_fastai.practice.folder import find_folder
     one_core(args.core)
     gold = sst2(Path(args.data)/'sst2' if args.data else None).gold

@@ -29,7 +29,6 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
-from elmo_fastai.text.corpora import sst2
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.vectorizer import ElmoVectorizer
 from elmo_fastai.tagger import LayerCache
@@ -38,6 +37,7 @@ from harness import RESULTS, opt, options, processor, read_figures, write_figure
 from instead_sides import Side, with_python
 from learners import (
     ADAMW, NoValidation, as_table, balanced, classifier_learner, review_loaders, unfreeze)
+from sst2 import sst2
 
 # rows of vectors and of counts have a length of about 1
 CS = [10.**e for e in range(-1, 5)]
