@@ -3,11 +3,10 @@
 The tests of a module stand in `test_<module>.py`, and in `test_<package>_<module>.py` where two
 packages have a module of that name. Other files are about several modules, or about none:
 
-- texts at each entry (`test_doors`), answers in their places (`test_places`), tokenizers that can't
-  be saved (`test_pickle`), books (`test_novels`), the model of the package (`test_box`), numbers of
+- texts at each entry (`test_doors`), answers in their places (`test_places`), what is pickled
+  (`test_pickle`), books (`test_novels`), the model of the package (`test_box`), numbers of
   earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
-- studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
-  `test_instead`;
+- studies: `test_cost`, `test_state`;
 - pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
   `test_explainer`, `test_live`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
