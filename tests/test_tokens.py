@@ -41,7 +41,7 @@ def test_word_vocab_limits(ss, limits, words): assert WordVocab.build(ss, **limi
     (lambda: WordVocab.build([[], []]), CorpusError, 'empty'),
     *[(lambda n=n: WordVocab.build([['a']], max_vocab=n), ValueError, f'max_vocab={n}: .*from 5 up')
       for n in (0, 2, 4, -1)],
-    (lambda: NGramsTokenizer(0), ValueError, 'n=0'), (lambda: ByteCharVocab(2), ValueError, 'max_chars=2'),
+    (lambda: ElmoTransform(max_words=0), ValueError, 'max_words=0'), (lambda: NGramsTokenizer(0), ValueError, 'n=0'), (lambda: ByteCharVocab(2), ValueError, 'max_chars=2'),
     (lambda: CharVocab([UNK, *map(str, range(40_000))]), ValueError, 'max_symbols')])
 def test_refuses(call, error, why):
     with pytest.raises(error, match=why): call()
@@ -82,16 +82,6 @@ def test_marks(v):
     assert v.decode(v.specials) == [PAD, BOS, EOS] and (v.specials[0] == 0).all()
     assert not (v.encode([PAD, BOS, EOS])[:,None] == v.specials).all(-1).any()
     assert len({v.bos, v.eos, v.bow, v.eow, v.pad}) == 5 and v.pad == v.n_chars-1
-
-def test_a_subclass_elsewhere_changes_nothing():
-    class Mine(WordVocab): pass
-    v = WordVocab.build([['a']])
-    assert WordVocab.from_json(v.to_json()).itos == v.itos
-    assert type(Mine.from_json(Mine(v.itos).to_json())) is Mine
-
-def test_a_limit_below_one_word_is_refused():
-    for n in (-1, 0):
-        with pytest.raises(ValueError, match=f'max_words={n}'): ElmoTransform(max_words=n)
 
 def test_ai2_ids():
     v = ByteCharVocab()
