@@ -60,8 +60,6 @@ def own_block(text, folder):
 ALPHABET = CharVocab.build([['\u00eb\u00e9']])
 DOORS = {               # of each door what it makes of a text
     'embed': lambda text, folder: make().embed([text]),
-    'a function': lambda text, folder: make(tokenizer=str.split).embed([text]),
-    'ElmoVectorizer': lambda text, folder: ElmoVectorizer(make()).fit_transform([text]),
     'from_corpus': lambda text, folder: ids_of(ElmoDataLoaders.from_corpus(
         corpus_of(text), device='cpu', seed=1, char_vocab=ALPHABET)),
     'stream_loaders': of_stream,

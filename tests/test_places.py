@@ -8,17 +8,16 @@ from dataclasses import replace
 import numpy as np, pandas as pd, pytest
 from datasets import Dataset
 from fastai.basics import L
-from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.classifier import ClassifyDataLoaders, elmo_classifier_learner
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.practice.vectorizer import ElmoVectorizer
-from elmo_fastai.tagger import ElmoBlock, TagDataLoaders, elmo_tagger_learner
+from elmo_fastai.tagger import TagDataLoaders, elmo_tagger_learner
 from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.learner import bilm_learner, generate, score
-from made import CFG, VOCAB, bilm, close, make, quietly
+from made import CFG, VOCAB, bilm, make, quietly
 
 A, B = 'the bank of the river', 'a much longer text than the others .'
 BLANK = {'nothing': '', 'blanks': ' \t\n', 'no-break': '\xa0', 'no width': '\u200b', 'no token': []}
@@ -39,11 +38,6 @@ def tagger():
 def classifier(pool='attention', **kwargs):
     dls = ClassifyDataLoaders.from_df(ROWS, **CPU, **kwargs)
     return elmo_classifier_learner(dls, Elmo(bilm(0, 0)), pool=pool, proj_dim=8, hidden=4)
-
-def of_own_block():
-    block = DataBlock((ElmoBlock(), CategoryBlock), get_x=ColReader('text'),
-                      get_y=ColReader('label'), splitter=RandomSplitter(seed=0))
-    return elmo_classifier_learner(block.dataloaders(ROWS, **CPU), bilm(0, 0), proj_dim=8, hidden=4)
 
 @pytest.fixture(scope='module')
 def learn(): return classifier()
@@ -69,7 +63,6 @@ def figures(scored): return [np.r_[one.fwd, one.bwd] for one in scored]
 DOORS = {   # the answers to a list of texts, one each
     'embed': lambda elmo, tagger, learn, texts: elmo.embed(texts),
     'embed, pooled': lambda elmo, tagger, learn, texts: elmo.embed(texts, 'all', 'mean'),
-    'embed_iter': lambda elmo, tagger, learn, texts: list(elmo.embed_iter(texts)),
     'Elmo': lambda elmo, tagger, learn, texts:
         [row[real].detach() for row,real in zip(elmo(texts)[0][0], elmo(texts)[1])],
     'ElmoVectorizer': lambda elmo, tagger, learn, texts:
@@ -84,7 +77,7 @@ DOORS = {   # the answers to a list of texts, one each
     'classes of test_dl': lambda elmo, tagger, learn, texts: probabilities(learn, texts, bs=2),
 }
 EMPTY = {   # of a text without a token
-    'embed': np.zeros((0, 16)), 'embed, pooled': np.zeros((3, 16)), 'embed_iter': np.zeros((0, 16)),
+    'embed': np.zeros((0, 16)), 'embed, pooled': np.zeros((3, 16)),
     'Elmo': np.zeros((0, 16)), 'ElmoVectorizer': np.zeros(16), 'tag': '[]', 'spans': '[]',
     'tags of test_dl': np.zeros((0, 3)), 'classes of test_dl': np.full(2, np.nan)}
 each_door = pytest.mark.parametrize('door', DOORS)
@@ -183,12 +176,6 @@ def test_a_text_without_a_token_has_no_class(pool, label_delim):
 def test_no_attention_on_nothing(learn):
     assert len(learn.attention('')) == 0 and learn.attention(A).sum() == pytest.approx(1)
 
-def test_blocks_of_ones_own_answer_in_their_places():
-    learn = of_own_block()
-    with pytest.warns(UserWarning, match='2 of 4 texts'):
-        found = quietly(learn, learn.get_preds, dl=learn.dls.test_dl([A, '', B, []]))[0]
-    assert found.isnan().all(1).tolist() == [False, True, False, True]
-
 # rows with labels
 
 def rows_with(text):
@@ -217,10 +204,6 @@ LABELLED = {             # doors where a text without a token has a label, or ta
 def test_a_labelled_row_without_text_is_refused_by_its_name(door, blank, learn, tagger):
     with pytest.raises(CorpusError, match='^row 7') as e: LABELLED[door](learn, tagger, blank)
     assert '\n' not in str(e.value)
-
-def test_blocks_of_ones_own_are_not_judged_by_a_blank():
-    learn = of_own_block()
-    with pytest.raises(CorpusError, match='row 2 has no text'): learn.report(rows_with(''))
 
 # language models
 

@@ -172,22 +172,13 @@ def test_tokens_without_a_tag_are_not_judged(tagger):
     report = tagger.report([Sentence(s.tokens, [None, *s.tags[1:]]) for s in SENTS[:2]])
     assert report.confusion.values.sum() == 7
 
-def test_parts_of_speech():
-    sents = [Sentence(s.tokens, ['N' if token.isalpha() else 'P' for token in s.tokens])
-             for s in SENTS]
-    learn = tagger_of(sents, 2)
-    true, guess = [sum(tags, []) for tags in ([s.tags for s in sents], given(learn, sents))]
-    assert same(learn.report().scores,
-                classification_report(true, guess, output_dict=True, zero_division=0))
-
 def test_files_of_tags(tagger, tmp_path):
     blocks = ['\n'.join(map(' '.join, zip(s.tokens, s.tags))) for s in SENTS]
     (tmp_path/'t.conll').write_text('\n\n'.join(blocks))
     found = tagger.report(tmp_path/'t.conll', token_col=0, tag_col=1)
     assert found.accuracy == tagger.report(SENTS).accuracy
-    for data, says in ((tmp_path/'t.conll', 'token_col'),
-                       ([Sentence(['x'], ['B-ORG'])], r"Tags 'B-ORG'.*vocab"),
-                       ([Sentence(['x'], [None])], r"row 0 .*isn't None")):
+    for data, says in ((tmp_path/'t.conll', 'token_col'), ([Sentence(['x'], ['B-ORG'])], "'B-ORG'.*vocab"),
+                       ([Sentence(['x'], [None])], 'row 0 ')):
         with pytest.raises(CorpusError, match=says): tagger.report(data)
 
 def test_interval():
