@@ -26,7 +26,7 @@ from fastcore.imports import IN_NOTEBOOK
 from elmo_fastai.errors import one_of, require
 from elmo_fastai.text.read import Corpus, last_part
 from elmo_fastai.text.corpora import text_corpus
-from elmo_fastai.text.tokenizers import KeepsTokenizer, get_tokenizer, split_texts, to_nfc
+from elmo_fastai.text.tokenizers import get_tokenizer, split_texts, to_nfc
 from elmo_fastai.tokens import (
     BOS, ByteCharVocab, ElmoTransform, EOS, PAD, TensorTokens, warn_of_cut, WordVocab)
 
@@ -94,7 +94,7 @@ def pad_to(part, T):
     return padded.as_subclass(type(part))
 
 # %% ../nbs/course/07_batches.ipynb #types-1
-class TokenTypes(KeepsTokenizer):
+class TokenTypes:
     "Distinct tokens, with word ids and characters; 0 is `PAD`, 1 `BOS`, 2 `EOS`"
     def __init__(self,
         vocab:WordVocab,

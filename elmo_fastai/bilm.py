@@ -15,7 +15,6 @@ import torch, torch.nn.functional as F
 from fastcore.basics import patch, store_attr
 from torch import nn, Tensor
 from .errors import require
-from .text.tokenizers import KeepsTokenizer
 from .tokens import ByteCharVocab
 from .charcnn import CharCNN
 from .recurrent import (
@@ -282,7 +281,7 @@ def char_vocab_of(lm, char_vocab=None):
     return chosen
 
 # %% ../nbs/course/08_bilm.ipynb #bilm
-class BiLM(KeepsTokenizer, nn.Module):
+class BiLM(nn.Module):
     "A bidirectional language model over characters (Peters et al. 2018, section 3.1)"
     tokenizer = None       # what split the text of its training; None: not known
     def __init__(self,

@@ -18,7 +18,7 @@ from torch import nn, Tensor
 import fastai.callback.all                     # `fit_one_cycle`, `no_bar` and more of any `Learner`
 from fastai.basics import Callback, patch, store_attr
 from .errors import one_of, require
-from .text.tokenizers import get_tokenizer, KeepsTokenizer, split_texts
+from .text.tokenizers import get_tokenizer, split_texts
 from .tokens import counted, WordVocab
 from .bilm import BiLM, char_vocab_of
 from .softmax import at_least_float
@@ -152,7 +152,7 @@ def with_own_flags(
     return deepcopy(lm, same)
 
 # %% ../nbs/course/10_elmo.ipynb #elmo
-class Elmo(KeepsTokenizer, nn.Module):
+class Elmo(nn.Module):
     "Token lists or char ids → mixed vectors of a biLM's layers, and a mask"
     def __init__(self,
         lm:BiLM,                   # the pretrained biLM; it stays as it is
@@ -205,7 +205,7 @@ def device(self:Elmo) -> torch.device:
     return next(self.lm.parameters()).device
 
 @patch
-def __getstate__(self:Elmo): return {**KeepsTokenizer.__getstate__(self), 'state': None}
+def __getstate__(self:Elmo): return {**self.__dict__, 'state': None}
 
 @patch
 def to_tokens(self:Elmo,

@@ -24,7 +24,7 @@ import numpy as np, pandas as pd, torch, torch.nn.functional as F
 from fastai.basics import *
 from fastai.callback.all import *
 from .errors import one_of, require
-from .text.tokenizers import KeepsTokenizer, get_tokenizer, split_texts
+from .text.tokenizers import get_tokenizer, split_texts
 from .ngrams import perplexity, sample
 from .tokens import WordVocab, counted
 from .bilm import BiLM, BiLMConfig, ELMO_TINY, char_vocab_of
@@ -203,7 +203,7 @@ def new_bilm(dls, config, from_counts):
         for head in model.heads: head.begin_at(log_p)
     return model
 
-class BiLMLearner(KeepsTokenizer, FitLearner):
+class BiLMLearner(FitLearner):
     "A `Learner` whose `predict` lets the language model go on with a text, as `LMLearner`'s does"
 
 # %% ../nbs/course/09_learner.ipynb #learner

@@ -33,7 +33,7 @@ from .errors import CorpusError, one_of, require
 from .text.read import (
     Sentence, column, hold_out, splits_of, summary, texts_of, to_table)
 from .text.tokenizers import (
-    KeepsTokenizer, check_sentences, get_tokenizer, offsets, space_tokenize, split_texts)
+    check_sentences, get_tokenizer, offsets, space_tokenize, split_texts)
 from .tokens import (
     ByteCharVocab, NumericalizeChars, TensorChars, TensorTokens, TensorWords, WordVocab,
     one_warning, warn_of_cut)
@@ -47,7 +47,7 @@ from .elmo import (
     Elmo, MixPenalty, digest_of_state, elmo_split, encoder_state, without_head)
 
 # %% ../nbs/course/11_tagger.ipynb #x-b2
-class TokensTransform(KeepsTokenizer, Transform):
+class TokensTransform(Transform):
     "A text, or a list of tokens, which stays as it is → a list of tokens"
     input_types = str, list, tuple, np.ndarray, L
     def __init__(self,

@@ -18,7 +18,7 @@ from fastcore.foundation import L
 from fasttransform import Transform       # fastai's; all of fastai takes seconds to import
 from torch import Tensor, tensor
 from elmo_fastai.errors import require
-from elmo_fastai.text.tokenizers import KeepsTokenizer, get_tokenizer, split_text
+from elmo_fastai.text.tokenizers import get_tokenizer, split_text
 
 def checked(sents):
     "Yields the sentences one by one; they need not be in memory at once"
@@ -159,7 +159,7 @@ class ByteCharVocab(CharScheme):
     def join(self, symbols): return bytes(symbols).decode('utf-8', 'replace')
 
 # %% ../nbs/course/03_tokens.ipynb #grams-1
-class NGramsTokenizer(KeepsTokenizer):
+class NGramsTokenizer:
     "Text → the character n-grams of each word; a word shorter than `n` is one piece"
     def __init__(self,
         n:int=1,          # characters a piece
@@ -254,7 +254,7 @@ class ElmoTokens(namedtuple('ElmoTokens', 'words chars')):
         return super().__new__(cls, words, chars)
 
 # %% ../nbs/course/03_tokens.ipynb #elmo-3
-class ElmoTransform(KeepsTokenizer, Transform):
+class ElmoTransform(Transform):
     "Text (or a list of tokens) → `ElmoTokens`"
     def __init__(self,
         tokenizer='words',   # see `get_tokenizer`

@@ -6,10 +6,8 @@ import csv, re
 from hashlib import sha256
 from pathlib import Path
 from typing import NamedTuple
-from torch.hub import download_url_to_file
-from fastcore.xdg import xdg_cache_home
-from elmo_fastai.errors import CorpusError, require
-from elmo_fastai.text.corpora import local_copy, shakespeare_text, wikitext2
+from elmo_fastai.errors import require
+from elmo_fastai.text.corpora import local_copy, retrieve, shakespeare_text, wikitext2
 from elmo_fastai.text.read import LINE_END, Corpus, lines_of
 
 TITLES = '|'.join("""
@@ -142,26 +140,14 @@ BOOKS = read_books(Path(__file__).resolve().parents[1]/'nbs'/'data'/'books.csv')
 NOVELS = ('https://raw.githubusercontent.com/computationalstylistics/100_english_novels/'
           '143e601875d70e195f2cc5ebd8b034609271194d/corpus/')
 
-def downloaded(book):
-    "The file of a book in the cache, downloaded if it isn't there"
-    file = xdg_cache_home()/'elmo_fastai'/'novels'/f'{book.name}.txt'
-    if file.exists(): return file
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try: download_url_to_file(NOVELS + file.name, file, book.sha256, progress=False)
-    except (OSError, RuntimeError) as e: raise CorpusError(
-        f"can't download {book.title} ({e}). Check the network, or use a local copy: "
-        "novels(path=…) takes a folder with the files; or set the environment variable "
-        "ELMO_FASTAI_DATA to a folder that holds novels") from e
-    return file
-
 def book_file(
     book,      # one of `BOOKS`
     root=None, # a folder with the files, some in its `valid` or in `…-more` beside; None: the web
 )->Path:
     "The file of a book"
-    if root is None: return downloaded(book)
-    root = root.resolve()
     name = f'{book.name}.txt'
+    if root is None: return Path(retrieve('novels', NOVELS + name, f'sha256:{book.sha256}'))
+    root = root.resolve()
     folders = root, root/'valid', root.with_name(f'{root.name}-more')
     found = [folder/name for folder in folders if (folder/name).is_file()]
     require(found, f"the folder '{root}' has no {name}, and neither has a folder 'valid' in it or "

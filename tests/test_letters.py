@@ -5,10 +5,8 @@ longer than its row is cut, and one warning of a call counts all of them."""
 import re, unicodedata, warnings
 from functools import cache
 import numpy as np, pandas as pd, pytest, torch
-from fastai.data.all import (
-    CategoryBlock, ColReader, DataBlock, DataLoaders, RandomSplitter, TfmdLists)
+from fastai.data.all import CategoryBlock, ColReader, DataBlock, RandomSplitter
 from elmo_fastai.all import *
-from elmo_fastai.cbow import word_vectors
 from elmo_fastai.text.read import Sentence
 from elmo_fastai.learner import fill, score
 from made import CFG, bilm, fit, make
@@ -37,12 +35,6 @@ def corpus_of(text):
     return Corpus('c', {'train': [f'{text} {i}' for i in range(30)], 'valid': [text]*3})
 
 @cache
-def cbow():
-    sents = TfmdLists(['the caf\u00e9 of Zo\u00eb is here']*8, ElmoTransform())
-    dls = DataLoaders(*[ELMODataLoader(sents, bs=8)]*2)
-    return cbow_learner(dls, CharCNN(8, filters=((2,8),)), 8)
-
-@cache
 def speaker():
     vocab = WordVocab.build([word_tokenize('the caf\u00e9 of Zo\u00eb is here')])
     lm = BiLM(CFG, len(vocab)).eval()
@@ -68,11 +60,6 @@ def own_block(text, folder):
 ALPHABET = CharVocab.build([['\u00eb\u00e9']])
 DOORS = {               # of each door what it makes of a text
     'embed': lambda text, folder: make().embed([text]),
-    'to_tokens': lambda text, folder: make().to_tokens([text]),
-    'forward': lambda text, folder: make()([text])[0],
-    'a function': lambda text, folder: make(tokenizer=str.split).embed([text]),
-    'influence': lambda text, folder: make().influence(text, text.split()[0]).mix,
-    'ElmoVectorizer': lambda text, folder: ElmoVectorizer(make()).fit_transform([text]),
     'from_corpus': lambda text, folder: ids_of(ElmoDataLoaders.from_corpus(
         corpus_of(text), device='cpu', seed=1, char_vocab=ALPHABET)),
     'stream_loaders': of_stream,
@@ -85,7 +72,6 @@ DOORS = {               # of each door what it makes of a text
         ClassifyDataLoaders.from_df(labelled(text), **CPU)),
     'a DataBlock': own_block,
     'classifier': lambda text, folder: classifier().predict(text)[2],
-    'attention': lambda text, folder: classifier().attention(text),
     'tagger': lambda text, folder: tagger().predict(text)[2],
     'tag': lambda text, folder: tagger().tag([text, text])}
 
@@ -129,7 +115,7 @@ def told(call):
     return [int(count[1].replace(',', '')) for count in counts if count]
 
 COUNTED = {             # how often these doors give a text to the model, and are silent otherwise
-    'from_corpus': [], 'stream_loaders': [], 'to_tokens': [], 'ElmoTransform': [],
+    'from_corpus': [], 'stream_loaders': [], 'ElmoTransform': [],
     'NGramsTokenizer': [], 'tag': [4], 'fill': [4], 'ClassifyDataLoaders': [20]}
 
 @pytest.mark.parametrize('door', DOORS)
@@ -146,18 +132,12 @@ def sents(text): return [Sentence(text.split(), ['O']*len(text.split()))]*10
     (lambda: list(make().embed_iter(iter([TOO_LONG]*3000))), 6000),
     (lambda: next(make().embed_iter([TOO_LONG]*3000)), None),            # left early
     (lambda: score(*speaker(), [TOO_LONG]*5, bs=2), 10),
-    (lambda: word_vectors(cbow(), [LONG, 'a']), 1),
     (lambda: TagDataLoaders.from_sents(
         [*sents(TOO_LONG), Sentence(['a'], ['X'])], sents(TOO_LONG), **CPU), 40),
     (lambda: tagger().tag([TOO_LONG]*1000), 2000)])
 def test_a_call_warns_once(call, n):
     found = told(call)
     assert len(found) == 1 and n in (None, found[0])
-
-def test_a_training_does_not_warn_anew():
-    dls = ClassifyDataLoaders.from_df(labelled(TOO_LONG), **CPU)
-    learn = elmo_classifier_learner(dls, bilm(n_words=0))
-    assert told(lambda: (fit(learn), dls.show_batch(show=False))) == []
 
 def test_letters_of_an_alphabet_count():
     chars = CharVocab.build([list('abc')], max_chars=6)

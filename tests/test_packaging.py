@@ -79,7 +79,7 @@ assert action == 'ignore' and message.pattern.startswith('LSTM with projections'
 # what comes with another package; what is not needed
 GIVEN = dict(sklearn='scikit_learn', scipy='scikit_learn', plum='fastai', fastcore='fastai',
              fasttransform='fastai', numpy='torch', PIL='fastai')
-OPTIONAL = {'spacy', 'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
+OPTIONAL = {'faiss', 'ipywidgets', 'IPython', 'onnx', 'onnxruntime'}
 
 def test_what_is_imported_is_required():
     "Named in settings.ini, not merely there by way of another; and no development tool"

@@ -1,11 +1,12 @@
 "Tokenizers: nothing is lost, every script, NFC, offsets, tokenizers by name"
-import importlib.util, pickle, sys, unicodedata
-import pytest
+import pickle, unicodedata
+import numpy as np, pandas as pd, pytest
+from datasets import Dataset
 from hypothesis import given, settings, strategies as st
 from fastai.text.core import BaseTokenizer
 from elmo_fastai.text.tokenizers import (
-    DROPPED, FastaiTokenizer, SpacyTokenizer, char_tokenize, get_tokenizer, offsets,
-    space_tokenize, to_nfc, word_tokenize)
+    DROPPED, char_tokenize, check_sentences, get_tokenizer, offsets, space_tokenize, split_texts, to_nfc,
+    word_tokenize)
 
 NASTY = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر', 'בַּנְק',
     'नमस्ते', '河岸', '\x00', 'a\x00b', 'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>', '</s>', '<pad>',
@@ -99,7 +100,6 @@ def test_letters_of_scripts_without_blanks():
     assert char_tokenize('well-known banks') == word_tokenize('well-known banks')
     assert char_tokenize('\u200b'.join(KHMER)) == char_tokenize(''.join(KHMER)) == char_tokenize(' '.join(KHMER))
     assert char_tokenize('ប\u200cំ\u200cមា') == ['ប\u200cំ', 'មា']      # a joiner within a syllable
-    assert char_tokenize('漢\u2060字') == ['漢', '字']
 
 # NFC
 
@@ -118,13 +118,8 @@ TWICE = 'Zo\u00eb’s \uc5d8\ubaa8 \u304c\u3070 \u1e69 caf\u00e9 \u0915\u093c'  
 
 def blanks(text): return text.split(' ')
 
-def tokenizers():
-    yield from ('space', 'words', 'chars', blanks, lambda text: text.split(), BaseTokenizer(),
-                FastaiTokenizer(BaseTokenizer(), rules=[]))
-    if importlib.util.find_spec('spacy'): yield from ('spacy', 'fastai', SpacyTokenizer('de'))
-
 def test_every_tokenizer_reads_one_text_in_nfc():
-    for name in tokenizers():
+    for name in ('space', 'words', 'chars', blanks, lambda text: iter(text.split())):
         tok = get_tokenizer(name)
         assert get_tokenizer(tok) is tok
         tokens = tok(nfd(TWICE))
@@ -169,26 +164,26 @@ def test_long_texts_take_linear_time():
     for t in ('x'*200_000, 'a-'*100_000, "n'"*100_000, '\u0301'*200_000):
         assert ''.join(word_tokenize(t)) == t
 
-# by name
+# by name, and sentences
 
 def test_get_tokenizer():
     assert get_tokenizer('space') is space_tokenize
     assert pickle.loads(pickle.dumps(get_tokenizer(blanks)))('cafe\u0301 b') == ['caf\u00e9', 'b']
-    with pytest.raises(ValueError, match="'nltk'.*space, words, chars, spacy, fastai"):
-        get_tokenizer('nltk')
+    with pytest.raises(ValueError, match="'nltk'.*space, words, chars"): get_tokenizer('nltk')
 
-def test_fastai():
-    tok = get_tokenizer(BaseTokenizer())
-    for t in (tok, pickle.loads(pickle.dumps(tok))):
-        assert t('The  bank!!!') == ['xxmaj', 'the', 'bank', 'xxrep', '3', '!']
-    assert tok('') == tok('  ') == []
-    assert FastaiTokenizer(BaseTokenizer(), rules=[])('The bank') == ['The', 'bank']
+@pytest.mark.parametrize('wrong', [BaseTokenizer(), lambda text: [[text]], lambda text: [3]])
+def test_what_returns_no_tokens_of_one_text_is_refused(wrong):
+    "fastai's take a list of texts; in a text they would take each letter for one"
+    with pytest.raises(TypeError, match='one text'): get_tokenizer(wrong)('the bank')
 
-@pytest.mark.parametrize('make', [SpacyTokenizer, FastaiTokenizer])
-def test_spacy_and_what_to_do_without(make, monkeypatch):
-    if importlib.util.find_spec('spacy'):
-        tok = pickle.loads(pickle.dumps(make()))
-        assert tok("She didn't sit.")[-4:] == ['did', "n't", 'sit', '.']
-        assert pickle.loads(pickle.dumps(tok))('a b') == ['a', 'b']
-    monkeypatch.setitem(sys.modules, 'spacy', None)
-    with pytest.raises(ImportError, match="needs spaCy: `pip install spacy`, or take 'words'"): make()('a b')
+@pytest.mark.parametrize('values', [
+    'a', b'a', 3, None, {'a': 1}, {'a'}, pd.DataFrame(dict(text=['a'])), np.zeros((2, 2)),
+    Dataset.from_dict(dict(text=['a']))], ids=lambda v: type(v).__name__)
+def test_what_is_no_list_of_sentences(values):
+    "Lists of all forms are asked at each door, see `test_places`"
+    with pytest.raises(TypeError, match=type(values).__name__): check_sentences(values)
+    if not isinstance(values, str):
+        with pytest.raises(TypeError, match='Sentence 1 '): split_texts(blanks, ['a', values])
+
+def test_a_series_may_be_labelled_like_a_table():
+    assert split_texts(blanks, pd.Series(['a b', ''], ['columns', 'column_names'])) == [['a', 'b'], ['']]

@@ -1,12 +1,12 @@
 "Vocabularies and transforms: AI2's ids, there and back, what is refused"
 import json, pickle, string
-import numpy as np, pandas as pd, pytest, torch
+import numpy as np, pandas as pd, pytest
 from hypothesis import given, strategies as st
 from fastai.data.all import ColReader, Datasets, Pipeline, TfmdLists
 from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.tokenizers import space_tokenize
 from elmo_fastai.tokens import (
-    BOS, EOS, PAD, SPECIALS, UNK, ByteCharVocab, CharScheme, CharVocab, ElmoTokens, ElmoTransform,
+    BOS, EOS, PAD, SPECIALS, UNK, ByteCharVocab, CharScheme, CharVocab, ElmoTransform,
     NGramsTokenizer, NumericalizeChars, TensorChars, WordVocab)
 from test_tokenizers import NASTY
 
@@ -41,7 +41,7 @@ def test_word_vocab_limits(ss, limits, words): assert WordVocab.build(ss, **limi
     (lambda: WordVocab.build([[], []]), CorpusError, 'empty'),
     *[(lambda n=n: WordVocab.build([['a']], max_vocab=n), ValueError, f'max_vocab={n}: .*from 5 up')
       for n in (0, 2, 4, -1)],
-    (lambda: NGramsTokenizer(0), ValueError, 'n=0'), (lambda: ByteCharVocab(2), ValueError, 'max_chars=2'),
+    (lambda: ElmoTransform(max_words=0), ValueError, 'max_words=0'), (lambda: NGramsTokenizer(0), ValueError, 'n=0'), (lambda: ByteCharVocab(2), ValueError, 'max_chars=2'),
     (lambda: CharVocab([UNK, *map(str, range(40_000))]), ValueError, 'max_symbols')])
 def test_refuses(call, error, why):
     with pytest.raises(error, match=why): call()
@@ -83,16 +83,6 @@ def test_marks(v):
     assert not (v.encode([PAD, BOS, EOS])[:,None] == v.specials).all(-1).any()
     assert len({v.bos, v.eos, v.bow, v.eow, v.pad}) == 5 and v.pad == v.n_chars-1
 
-def test_a_subclass_elsewhere_changes_nothing():
-    class Mine(WordVocab): pass
-    v = WordVocab.build([['a']])
-    assert WordVocab.from_json(v.to_json()).itos == v.itos
-    assert type(Mine.from_json(Mine(v.itos).to_json())) is Mine
-
-def test_a_limit_below_one_word_is_refused():
-    for n in (-1, 0):
-        with pytest.raises(ValueError, match=f'max_words={n}'): ElmoTransform(max_words=n)
-
 def test_ai2_ids():
     v = ByteCharVocab()
     assert (v.n_chars, v.bos, v.eos, v.bow, v.eow, v.pad) == (262, 257, 258, 259, 260, 261)
@@ -102,12 +92,6 @@ def test_ai2_ids():
 def test_ngrams_join(w, n):
     tok = NGramsTokenizer(n)
     assert tok.join(tok.split(w)) == w and tok(w) == [tok.split(w)] and len(tok.split(w)) == max(1, len(w)-n+1)
-
-def test_equal_alphabets():
-    make = lambda **kw: CharVocab.build([['abc', 'cd']], **kw)
-    a = make()
-    assert a == make() and hash(a) == hash(make()) and ByteCharVocab() == ByteCharVocab(50)
-    for b in (make(max_chars=20), make(n=2), CharVocab(a.itos[::-1]), ByteCharVocab(), None): assert a != b
 
 # as text
 
@@ -130,8 +114,8 @@ def letters(**change): return json.dumps(json.loads(CharVocab.build([['abc']]).t
     (WordVocab, '{"format": "elmo_fastai.WordVocab", "version": 1}', 'lacks itos'),
     (CharScheme, WordVocab.build([['a']]).to_json(), 'WordVocab'),
     *[(CharScheme, letters(**bad), None) for bad in (
-        dict(max_chars=10**9), dict(max_chars=7.5), dict(n=0), dict(n=1.5), dict(itos=['<unk>', 7]),
-        dict(itos='abc'), dict(itos=[]), dict(itos=None), dict(format=['x']))]], ids=lambda v: str(v)[:40])
+        dict(max_chars=10**9), dict(max_chars=7.5), dict(n=0), dict(itos=['<unk>', 7]), dict(itos='abc'),
+        dict(format=['x']))]], ids=lambda v: str(v)[:40])
 def test_what_is_no_vocabulary(kind, text, message):
     with pytest.raises(ValueError, match=message): kind.from_json(text)
 
@@ -165,7 +149,3 @@ def test_an_item_that_is_no_text_is_named(bad):
     with pytest.raises(TypeError, match='Sentence 1 is'): Datasets(['a', bad], [[ElmoTransform()]])
     df = pd.DataFrame(dict(text=['a', bad]), index=[7, 12], dtype=object)
     with pytest.raises(TypeError, match='Sentence 12 is'): Datasets(df, [[ColReader('text'), ElmoTransform()]])
-
-def test_elmo_tokens_rebuild():
-    o = ElmoTokens(torch.zeros(2), torch.zeros(2, 3))
-    assert type(type(o)([*o])) is ElmoTokens and pickle.loads(pickle.dumps(o)).chars.shape == (2, 3)

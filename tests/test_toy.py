@@ -166,21 +166,13 @@ def test_articles(gr):
         forms = [w.form for w in gr.sample(rng)[0]]
         assert gr.unspell(gr.spell(forms)) == forms
 
-@pytest.mark.parametrize('good, bad', [('the clerk near the doors counts the coins .',
-    'the clerk near the doors count the coins .'), ('the clerks near the door count the coins .',
-    'the clerks near the door counts the coins .'),
-    ('the sailor who waits on the deck loads the ship .', None),
-    ('the dogs near the gate were barking in the street .',
-    'the dogs near the gate was barking in the street .'),
+@pytest.mark.parametrize('good, bad', [
+    ('the clerk near the doors counts the coins .', 'the clerk near the doors count the coins .'),
+    ('the dogs near the gate were barking in the street .', 'the dogs near the gate was barking in the street .'),
     ('yesterday the clerk counted the coins .', 'yesterday the clerk counts the coins .'),
-    ('anna counts the coins and she signs the letter .',
-    'anna counts the coins and he signs the letter .'), ('the owl slept in the cave .',
-    'the owl slept in the kitchen .')])
-def test_agreement_and_scenes(gr, good, bad):
-    if bad:
-        assert gr.logp(bad.split()) == -math.inf
-    if 'sailor' not in good:
-        assert gr.logp(good.split()) > -math.inf
+    ('anna counts the coins and she signs the letter .', 'anna counts the coins and he signs the letter .'),
+    ('the owl slept in the cave .', 'the owl slept in the kitchen .')])
+def test_agreement_and_scenes(gr, good, bad): assert gr.logp(bad.split()) == -math.inf < gr.logp(good.split())
 
 def test_a_label_belongs_to_the_string(gr):
     "No review can be written with both sentiments"
@@ -191,18 +183,6 @@ def test_a_label_belongs_to_the_string(gr):
             forms = [w.form for w in a.sample(rng)[0]]
             assert b.logp(forms) == -math.inf < a.logp(forms)
 
-def test_labels_of_samples(gr):
-    rng = random.Random(3)
-    labels = [gr.sample(rng)[1] for _ in range(3000)]
-    assert .06 < sum(o is not None for o in labels)/3000 < .14
-    assert .35 < sum(o == 1 for o in labels)/sum(o is not None for o in labels) < .65
-
-def test_senses(gr):
-    lemmas = {s.split('/')[0] for ss in gr.senses.values() for s in ss}
-    assert len(lemmas) >= 25 and None not in [s for ss in gr.senses.values() for s in ss]
-    assert gr.senses['bank'] == ['bank/money', 'bank/river'] and len(gr.senses['play']) == 3
-    assert sorted(gr.senses['saw']) == ['saw/see', 'saw/tool']
-
 def test_held_out_words(gr, held):
     new = held.vocab - gr.vocab
     marked = {o.strip('+()').split('/')[0] for o in re.findall(r'\+\S+', toy.LEXICON + toy._COMMON)}
@@ -210,27 +190,14 @@ def test_held_out_words(gr, held):
     assert 0 < 1 - held.total(lambda w: w.form in gr.vocab) < .5
     assert len({w.tag for w in held.words if w.form in new}) >= 4
 
-def test_size(gr):
-    n = gr.expected(lambda w: 1)
-    assert 600 <= len(gr.vocab) <= 1300 and 8 < n < 11
-    assert {w.tag for w in gr.words} <= set(
-        'ADJ ADP ADV AUX CCONJ DET NOUN NUM PART PRON PROPN PUNCT SCONJ VERB'.split())
+@pytest.mark.parametrize('noun, many', [
+    ('bat', 'bats'), ('match', 'matches'), ('fly', 'flies'), ('play', 'plays'), ('postman', 'postmen'),
+    ('child', 'children'), ('box', 'boxes'), ('deer', 'deer')])
+def test_plurals(noun, many): assert plural(noun) == many
 
-def test_repr(gr):
-    assert re.fullmatch(r'ToyGrammar: [\d,]+ symbols, [\d,]+ rules, [\d,]+ word forms', repr(gr))
-
-@pytest.mark.parametrize('noun, many', [('bat', 'bats'), ('match', 'matches'), ('fly', 'flies'),
-    ('play', 'plays'), ('woman', 'women'), ('policeman', 'policemen'), ('child', 'children'),
-    ('mouse', 'mice'), ('bus', 'buses'), ('box', 'boxes'), ('deer', 'deer'), ('postman',
-    'postmen')])
-def test_plurals(noun, many):
-    assert plural(noun) == many
-
-@pytest.mark.parametrize('verb, forms', [('stop', 'stops stopped stopping stopped'), ('carry',
-    'carries carried carrying carried'), ('hide', 'hides hid hiding hidden'), ('play',
-    'plays played playing played'), ('prefer', 'prefers preferred preferring preferred'), ('free',
-    'frees freed freeing freed'), ('reread', 'rereads reread rereading reread'), ('swat',
-    'swats swatted swatting swatted'), ('visit', 'visits visited visiting visited'), ('run',
-    'runs ran running run')])
+@pytest.mark.parametrize('verb, forms', [
+    ('stop', 'stops stopped stopping stopped'), ('carry', 'carries carried carrying carried'),
+    ('hide', 'hides hid hiding hidden'), ('prefer', 'prefers preferred preferring preferred'),
+    ('visit', 'visits visited visiting visited'), ('run', 'runs ran running run')])
 def test_verbs(verb, forms):
     assert [verb_form(verb, f) for f in ('pres.sg', 'past.pl', 'ing', 'part')] == forms.split()

@@ -7,7 +7,7 @@ import matplotlib.pyplot as plt, pytest
 
 from elmo_fastai.all import toy_corpus
 from elmo_fastai.practice import command, run
-from notebooks import home, read, source, texts
+from notebooks import home, read, source
 
 lesson = home/'course'/'14_your_text.ipynb'
 code = {c['id']: c for c in read(lesson)['cells'] if c['cell_type'] == 'code'}
@@ -48,12 +48,3 @@ def test_the_whole_lesson_on_another_text(lines, tmp_path, monkeypatch):
         if '#| eval: false' not in source(cell): exec(shortened(cell), found)
     assert {'yours', 'yours-from', 'game', 'speech.pkl'} <= {o.name for o in Path('models').iterdir()}
     assert len(found['scores']) == 5 and found['lead'].counting.eq(0).all()
-
-def test_the_novel_is_plain_and_small():
-    data = (home/'data'/'hound.txt').read_bytes()
-    assert len(data) <= 400_000 and b'\r' not in data and not data.startswith(b'\xef\xbb\xbf')
-
-def test_stored_outputs_are_of_the_stored_text():
-    for id in ('train', 'from'):
-        said = ''.join(texts(code[id]['outputs']))
-        assert 'Read: hound.txt;' in said and 'Training: 180 s' in said

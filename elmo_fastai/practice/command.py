@@ -64,12 +64,12 @@ def check(said, kinds):
 
 # %% ../../nbs/library/command.ipynb #d02
 def pretrain(
-    corpus:some_names=None, # toy, tiny_shakespeare, wikitext2, sst2; files, a folder, hub:OWNER/…
+    corpus:some_names=None, # toy, tiny_shakespeare, wikitext2; files, a folder, hub:OWNER/…
     out:Path=None,          # the folder to write; else models/NAME
     valid:Path=None,        # to validate on; else a split of that name, or the last part
     text_col:str=None,      # of a table; else text, sentence, review or content
     token_col:int=None,     # of .conll, the number of the column with the words, from 0
-    tokenizer:a_name('words', 'chars', 'space', 'spacy', 'fastai')=None, # else words
+    tokenizer:a_name('words', 'chars', 'space')=None, # else words
     kind:a_name('stream', 'sentences')=None, # lines run on, or each stands for itself
     min_freq:int=None,      # rarer words become <unk>; else 2, and 1 of a named corpus
     max_vocab:int=None,     # so many words at most
@@ -148,7 +148,7 @@ def embed(
     out:needed(Path),  # .hdf5 (a data set per row, as AllenNLP's elmo command) or .npz
     text_col:str=None, # of a table; else text, sentence, review or content
     token_col:name_or_number=None, # of .conllu and .conll, with the words
-    tokenizer:a_name('words', 'chars', 'space', 'spacy', 'fastai')=None, # else the model's
+    tokenizer:a_name('words', 'chars', 'space')=None, # else the model's
     layers:name_or_number='all', # all, mix (their weighted sum), or the number of one
     pool:a_name('mean', 'max', 'first_last')=None, # one vector per row; else one per token
     dtype:a_name('float32', 'float16')='float32', # of the vectors

@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np, pandas as pd
 from fastcore.foundation import L
 from ..errors import CorpusError, as_error, require
-from .tokenizers import get_tokenizer, KeepsTokenizer
+from .tokenizers import get_tokenizer
 
 # %% ../../nbs/library/read.ipynb #sentence
 @dataclass
@@ -39,7 +39,7 @@ class Sentence:
     def text(self): return ' '.join(self.tokens)
 
 # %% ../../nbs/library/read.ipynb #corpus
-class Corpus(KeepsTokenizer):
+class Corpus:
     "Lines of text in named splits"
     said = None   # in one line: what was read, and how
     def __init__(self,
@@ -100,16 +100,10 @@ def lines_of(path):
     require(Path(path).is_file(), f"there is no file {path}")
     try:
         with open(path, encoding='utf-8-sig') as f:
-            number = 1
-            while block := f.readlines(2**20):
-                is_page = number == 1 and re.match(
-                    r'\s*<(!doctype html|html\b|\?xml )', ''.join(block[:100]), re.I)
-                require(not is_page, f"{path} is HTML or XML: save its text alone")
-                if '\0' in ''.join(block):
-                    number += ['\0' in line for line in block].index(True)
-                    raise CorpusError(f"{path}, line {number} has a NUL character, and is no text")
-                yield from block
-                number += len(block)
+            for number,line in enumerate(f, 1):
+                if '\0' in line: raise CorpusError(
+                    f"{path}, line {number} has a NUL character, and is no text in UTF-8")
+                yield line
     except UnicodeDecodeError:
         try: Path(path).read_bytes().decode()
         except UnicodeDecodeError as e: raise CorpusError(f"{path} is not UTF-8: its byte "
@@ -190,21 +184,21 @@ CONLL = '.conllu', '.conll'
 READ = (f"Read are {', '.join((*READERS, *CONLL))}; read others with pandas, and pass the "
         "DataFrame")
 
-def file_at(path, endings):
-    "A path, if it is a file with one of these endings"
-    path = Path(path).expanduser()
-    require(path.suffix.lower() in endings, f"{path} can't be read. {READ}")
-    require(path.is_file(), f"there is no file {path}")
-    return path
-
 # %% ../../nbs/library/read.ipynb #table_r
 def read_table(
-    path, # its ending says the kind: .txt, .csv, .tsv, .json, .jsonl or .parquet
+    path,           # its ending says the kind, see above
+    token_col=None, # of .conllu and .conll, see `read_conll`
+    tag_col=None,
 )->pd.DataFrame:
-    "A table from a file; `CorpusError` says where it can't be read"
-    path = file_at(path, READERS)
-    with as_error(CorpusError, f"{path} can't be read"): df = READERS[path.suffix.lower()](path)
+    "A table from a file, of .conllu and .conll with the columns `tokens` and `tags`"
+    path = Path(path).expanduser()
+    ending = path.suffix.lower()
+    is_conll = ending in CONLL
+    require(is_conll or ending in READERS, f"{path} can't be read. {READ}")
+    with as_error(CorpusError, f"{path} can't be read"):
+        df = of_list(read_conll(path, token_col, tag_col)) if is_conll else READERS[ending](path)
     require(len(df), f"{path} has no rows")
+    df.attrs['is_conll'] = is_conll      # then `token_col` and `tag_col` have been read already
     return df
 
 # %% ../../nbs/library/read.ipynb #column
@@ -260,7 +254,6 @@ CONLLU = 'id form lemma upos xpos feats head deprel deps misc'.split()
 def sentence_rows(path, is_conllu):
     "Yields the rows of each sentence, each a list of cells"
     width = len(CONLLU) if is_conllu else None
-    first = 'every .conllu'
     rows = []
     for number,line in enumerate(lines_of(path), 1):
         line = line.strip(' \n')
@@ -270,9 +263,9 @@ def sentence_rows(path, is_conllu):
             rows = []
             continue
         cells = [cell.strip() for cell in line.split('\t' if '\t' in line else None)]
-        if not width: width, first = len(cells), f'line {number}'
+        width = width or len(cells)
         if len(cells) != width or not all(cells): raise CorpusError(
-            f"{path}, line {number}: expected {width} cells, as in {first}, and found {line!r:.80}")
+            f"{path}, line {number}: expected {width} cells, and found {line!r:.80}")
         if is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]): continue   # 1-2: written as one
         if is_conllu and cells[0] != str(len(rows) + 1): raise CorpusError(
             f"{path}, line {number}: expected word {len(rows) + 1} of a sentence, and found "
@@ -287,18 +280,15 @@ def read_conll(
     tag_col=None,   # likewise, None: 'upos'; of .conll None: without tags
 )->list:            # of `Sentence`
     "Sentences of a file with a row for each token; a tag `_` is none"
-    path = file_at(path, CONLL)
-    is_conllu = path.suffix.lower() == '.conllu'
+    is_conllu = Path(path).suffix.lower() == '.conllu'
+    if is_conllu: token_col, tag_col = token_col or 'form', tag_col or 'upos'
     sents = list(sentence_rows(path, is_conllu))
     require(sents, f"{path} has no sentence")
     names = CONLLU if is_conllu else list(range(len(sents[0][0])))
     first = ', '.join(f'{name} = {cell!r}' for name,cell in zip(names, sents[0][0]))
-    if is_conllu: token_col, tag_col = token_col or 'form', tag_col or 'upos'
-    require(token_col is not None, f"{path} has no header: say token_col=… (--token-col) "
-            f"and tag_col=…; its first line is {first}")
-    for col in (token_col, tag_col):
-        is_column = col is None or col in names and not isinstance(col, bool)
-        require(is_column, f"{path} has no column {col!r}; its first line is {first}")
+    for col in [token_col] if tag_col is None else [token_col, tag_col]:
+        require(col in names, f"{path} has no column {col!r}: say token_col=… (--token-col) and "
+                f"tag_col=…; its first line is {first}")
     def cells(rows, col): return [row[names.index(col)] for row in rows]
     def tags(rows): return [None if tag == '_' else tag for tag in cells(rows, tag_col)]
     return [Sentence(cells(rows, token_col), None if tag_col is None else tags(rows))
@@ -374,38 +364,27 @@ def to_table(
     tag_col=None,
 )->pd.DataFrame:
     "Whatever has rows as a table; of token lists it has the columns `tokens` and `tags`"
-    def of_file(path):
-        is_conll = Path(path).suffix.lower() in CONLL
-        return of_list(read_conll(path, token_col, tag_col)) if is_conll else read_table(path)
     data = opened(data)
-    if isinstance(data, pd.DataFrame):
-        require(data.columns.is_unique,
-                f"a column is there twice: {', '.join(map(str, data.columns))}")
-        return data
+    if isinstance(data, pd.DataFrame): return data
     if is_files(data):
-        tables = [of_file(file) for file in data]
+        tables = [read_table(file, token_col, tag_col) for file in data]
         for file,table in zip(data, tables): require(
             {*table} == {*tables[0]}, f"{file} has the columns {', '.join(table)}, and {data[0]} "
             f"{', '.join(tables[0])}: read tables apart, and join them with pandas")
-        df = pd.concat(tables, ignore_index=True)
-        # then `token_col` and `tag_col` have been read already
-        df.attrs['is_conll'] = data[0].suffix.lower() in CONLL
-        return df
+        return pd.concat(tables, ignore_index=True)
     if isinstance(data, (list, tuple, L)): return of_list(data)
     if hasattr(data, 'with_format') and hasattr(data, '__len__'): return of_dataset(data)
-    names = f" with the splits {', '.join(data)}" if isinstance(data, Mapping) else ''
-    raise CorpusError(f"{type(data).__name__}{names} is no table. {READ}, or a list of texts")
+    raise CorpusError(f"{type(data).__name__} is no table. {READ}, or a list of texts")
 
 # %% ../../nbs/library/read.ipynb #parts
 def not_test(valid, found):
     "`found`, what `valid` stands for, if it is not called test"
-    paths = [valid] if isinstance(valid, (str, os.PathLike)) else []
-    paths = [*map(Path, paths), *(found if is_files(found) else [])]
+    paths = [Path(valid)] if isinstance(valid, (str, os.PathLike)) else []
+    if is_files(found): paths += found
     names = [path.stem for path in paths] + [getattr(found, 'split', '')]
     is_test = any('test' in words_of(name) for name in names)
-    is_test = is_test or any(path.parent.name.lower() == 'test' for path in paths)
-    require(not is_test, "what is called test never validates: take other data for valid=…, or "
-            "hold out a share")
+    require(not is_test and all(path.parent.name.lower() != 'test' for path in paths),
+            "what is called test never validates: take other data for valid=…, or hold out a share")
     return found
 
 def parts_of(
@@ -463,9 +442,6 @@ def hold_out(
         return df[~np.array(flags)], df[flags]
     is_share = isinstance(valid_pct, (int, float)) and 0 < valid_pct < 1
     require(is_share, f"valid_pct={valid_pct!r}: take a share between 0 and 1")
-    for kind,n in Counter(() if stratify is None else stratify).items(): require(
-        n > 1, f"{kind!r} stands in one row, and none of it could be held out: say with valid=… or "
-        "a column is_valid which rows validate, or leave it out")
     from sklearn.model_selection import train_test_split
     with as_error(CorpusError, f"valid_pct={valid_pct} of {len(df)} rows can't be held out; say "
                   "with valid=… or a column is_valid which rows validate"):

@@ -18,7 +18,7 @@ from fastai.torch_core import set_seed
 from fastcore.script import call_parse
 from harness import ROOT, log, read_figures, write_figures
 from elmo_fastai.all import Elmo
-from elmo_fastai.text.corpora import sst2, toy_corpus, treebank
+from elmo_fastai.text.corpora import toy_corpus, treebank
 from elmo_fastai.ngrams import KneserNey
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.tokens import ByteCharVocab
@@ -32,6 +32,7 @@ from elmo_fastai.classifier import elmo_classifier_learner, random_elmo
 from elmo_fastai.tagger import LayerCache
 from books import english
 from learners import accuracy_on, review_loaders
+from sst2 import sst2
 from made import quietly
 from pages import page
 

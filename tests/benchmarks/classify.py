@@ -17,8 +17,8 @@ from harness import RESULTS, log, write_figures
 from elmo_fastai.all import Elmo
 from elmo_fastai.classifier import random_elmo
 from elmo_fastai.tagger import LayerCache
-from elmo_fastai.text.corpora import sst2
 from learners import ADAMW, accuracy_on, classifier_learner, review_loaders, unfreeze
+from sst2 import sst2
 from made import quietly
 
 PHASE1 = dict(epochs=4, lr=3e-3)

@@ -27,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import Normalizer
 from harness import RESULTS, fill, log, read_figures, several, write_figures
 from elmo_fastai.all import Elmo
-from elmo_fastai.text.corpora import local_copy, sst2
+from elmo_fastai.text.corpora import local_copy
 from elmo_fastai.text.read import from_hub
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.practice.folder import load_bilm
@@ -40,6 +40,7 @@ from learners import (
     ADAMW, BesideWords, NoValidation, accuracy_on, balanced, classifier_learner, review_loaders,
     unfreeze)
 import classify
+from sst2 import sst2
 
 SIZES = 100, 200, 500, 1000, 5000, 25_000
 DRAWS = {5000: 3, 25_000: 1}                    # others: 5

@@ -21,7 +21,8 @@ from harness import RESULTS, log, processor, turns, write_figures
 from instead_sides import Side, size_of
 from elmo_fastai.all import Elmo
 from elmo_fastai.practice.folder import find_folder
-from elmo_fastai.text.corpora import local_copy, sst2
+from elmo_fastai.text.corpora import local_copy
+from sst2 import sst2
 from learners import random_model
 
 SMALL = 'counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm'

@@ -19,10 +19,10 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from harness import RESULTS, log, processor, write_figures
 from elmo_fastai.all import Elmo
-from elmo_fastai.text.corpora import sst2
 from elmo_fastai.practice.vectorizer import ElmoVectorizer
 from instead_sides import Side, with_python
 from learners import balanced
+from sst2 import sst2
 
 # rows of vectors and of counts have a length of about 1
 CS = [10.**e for e in range(-1, 5)]
