@@ -1,5 +1,5 @@
 """The release's own checks: tag and change log agree, the archives hold what an installation needs"""
-import ast, importlib.util, re, subprocess, sys, tarfile, zipfile
+import ast, builtins, importlib.util, re, subprocess, sys, tarfile, zipfile
 from configparser import ConfigParser
 from importlib import import_module
 
@@ -69,10 +69,25 @@ def test_the_description_links_from_anywhere(built):
         if m := re.match(rf'{REPOSITORY}/(?:blob|raw)/main/([^#]+)', link):
             assert (root/m[1]).is_file(), link
 
+BENCHMARKS = sorted((root/'tests'/'benchmarks').glob('*.py'))
+
 def test_what_benchmarks_import_is_there():
     "Nobody runs a script of hours to learn that a module has moved"
-    for f in sorted((root/'tests'/'benchmarks').glob('*.py')):
+    for f in BENCHMARKS:
         for n in ast.walk(ast.parse(f.read_text(encoding='utf-8'))):
             if not isinstance(n, ast.ImportFrom) or not n.module.startswith('elmo_fastai'): continue
             m = import_module(n.module)
             assert not [o.name for o in n.names if not hasattr(m, o.name)], f
+
+@pytest.mark.parametrize('file', BENCHMARKS, ids=lambda f: f.stem)
+def test_what_a_benchmark_names_it_has(file):
+    "Or to learn in its last hour that it has forgotten an import"
+    nodes = [*ast.walk(ast.parse(file.read_text(encoding='utf-8')))]
+    names = [n for n in nodes if isinstance(n, ast.Name)]
+    made = {n.id for n in names if not isinstance(n.ctx, ast.Load)} | {*dir(builtins), '__file__'}
+    for n in nodes:
+        if isinstance(n, (ast.FunctionDef, ast.ClassDef, ast.ExceptHandler)): made.add(n.name)
+        if isinstance(n, ast.arg): made.add(n.arg)
+        if isinstance(n, (ast.Import, ast.ImportFrom)):
+            made |= {(o.asname or o.name).split('.')[0] for o in n.names}
+    assert not {n.id for n in names} - made

@@ -18,11 +18,11 @@ from fastcore.script import call_parse
 from scipy.sparse import coo_matrix
 from sklearn.decomposition import TruncatedSVD
 from harness import RESULTS, ROOT, log, read_figures, several, write_figures
-from elmo_fastai.all import Elmo, treebank
+from elmo_fastai.all import Elmo
 from elmo_fastai.cbow import WordVectors
 from elmo_fastai.classifier import random_elmo
 from elmo_fastai.probe import sense_hits, sense_table, sense_views
-from elmo_fastai.text.corpora import local_copy, toy_corpus, wikitext2
+from elmo_fastai.text.corpora import local_copy, toy_corpus, treebank, wikitext2
 from elmo_fastai.text.read import lines_of
 import books as novels
 from pages import page
