@@ -15,7 +15,7 @@ import numpy as np, pandas as pd, torch
 from fastai.basics import patch
 from fastai.data.all import DataLoader
 from scipy import stats
-from sklearn.metrics import classification_report
+from sklearn.metrics import classification_report, multilabel_confusion_matrix
 from ..errors import require
 from ..tagger import (
     are_spans, classes_of, ElmoLearner, IGNORE, refuse_blank, refuse_new, TaggerLearner, to_bioes)
@@ -111,8 +111,8 @@ def judged_labels(names, true, guess):
                'all labels right': bootstrap(right.all(1))}
     report = classification_report(true, guess, target_names=list(names), output_dict=True,
                                    zero_division=0)
-    counts = dict(right=true & guess, missed=true & ~guess, invented=guess & ~true)
-    confusion = pd.DataFrame({name: found.sum(0) for name,found in counts.items()}, names)
+    counts = multilabel_confusion_matrix(true, guess).reshape(-1, 4)[:, [3, 2, 1]]
+    confusion = pd.DataFrame(counts, names, ['right', 'missed', 'invented'])
     return dict(figures=figures, scores=as_table(report), confusion=confusion)
 
 # %% ../../nbs/library/scores.ipynb #span_scores
