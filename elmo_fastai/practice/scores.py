@@ -39,8 +39,8 @@ def bootstrap(
 ) -> Estimate:
     "The share that is right, with a bootstrap interval over units (Efron 1979)"
     require(len(right), "there is nothing to score", ValueError)
-    groups = pd.Series(right, dtype=float).groupby(np.arange(len(right)) if units is None else units)
-    sums = groups.agg(['sum', 'count']).to_numpy()
+    if units is None: units = np.arange(len(right))
+    sums = pd.Series(right, dtype=float).groupby(units).agg(['sum', 'count']).to_numpy()
     kinds, n = np.unique(sums, axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(len(sums), n/n.sum(), n_boot) @ kinds
     low, high = np.quantile(drawn[:, 0]/drawn[:, 1], [.025, .975])
