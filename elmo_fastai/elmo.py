@@ -205,7 +205,7 @@ def device(self:Elmo) -> torch.device:
     return next(self.lm.parameters()).device
 
 @patch
-def __getstate__(self:Elmo): return {**self.__dict__, 'state': None}
+def __getstate__(self:Elmo): return {**nn.Module.__getstate__(self), 'state': None}
 
 @patch
 def to_tokens(self:Elmo,

@@ -6,8 +6,7 @@ import pytest
 
 # The ending of a corpus's files, and the bytes of all of them
 PUBLISHED = {'ai2_fixture': ('hdf5', 564_848), 'novels': ('txt', 13_722_714),
-             'sst2': ('tsv', 1_023_476), 'tiny_shakespeare': ('txt', 1_115_394),
-             'ud-ewt': ('conllu', 17_813_085), 'ud-languages': ('conllu', 23_727_956),
+             'tiny_shakespeare': ('txt', 1_115_394), 'ud-ewt': ('conllu', 17_813_085),
              'wikitext-2': ('txt', 13_175_278)}
 
 def local(name):

@@ -54,20 +54,18 @@ def test_lists_and_columns_of_every_kind_are_sentences(elmo):
     assert elmo.embed([], 'all', 'max').shape == (0, 3, 16)
     assert elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
 
-WRONG = dict(           # what is no list of sentences, what the error says
-    one_text=('the bank', 'put it into a list'), bytes=(b'the bank', 'decode'),
-    path=(Path('a.txt'), 'embed_file'), two_columns=(DF[['text']].to_numpy(), r"shape is \(2, 1\)"),
-    tensor=(torch.zeros(2, 3, 50), 'shape'), unordered=({'the bank', 'a river'}, 'no order'),
-    number=(7, 'int 7'), nothing=(None, 'None'), sets=([{'a', 'b'}], 'Sentence 0 is set'),
-    rows=(DF.to_dict('records'), r"Sentence 0 is dict.*as in .*\['text'\]"),
-    parts=(datasets.DatasetDict(train=ROWS), r"\['train'\]"),
-    **{type(table).__name__: (table, r"\['text'\]") for table in (
+WRONG = dict(           # what is no list of sentences
+    one_text='the bank', bytes=b'the bank', path=Path('a.txt'), two_columns=DF[['text']].to_numpy(),
+    tensor=torch.zeros(2, 3, 50), unordered={'the bank', 'a river'}, number=7, nothing=None,
+    sets=[{'a', 'b'}], rows=DF.to_dict('records'), parts=datasets.DatasetDict(train=ROWS),
+    **{type(table).__name__: table for table in (
         DF, DF.to_dict(), pa.table(DF), ROWS, ROWS.to_iterable_dataset())})
 
 @pytest.mark.parametrize('name', WRONG)
 def test_what_is_no_list_of_sentences_is_refused(elmo, name):
     "At every door; a table's column names and a dictionary's keys are no sentences"
-    value, says = WRONG[name]
+    value = WRONG[name]
+    says = 'Sentence 0' if isinstance(value, list) else 'Expected a list'
     doors = [elmo.embed, lambda x: list(elmo.embed_iter(x, pool='mean')), elmo.to_tokens]
     if name != 'tensor': doors += [elmo, elmo.layers]
     for door in doors:

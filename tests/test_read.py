@@ -162,8 +162,8 @@ def test_lists_stay_as_they_are(tmp_path, monkeypatch):
     df = pd.DataFrame(dict(text=['a']))
     assert to_table(df) is df
     stream = Dataset.from_pandas(df).to_iterable_dataset()
-    for data, why in (([], 'empty'), (['a', 3], 'item 1'), ('a text', 'no file or folder'),
-                      (3, 'pass the DataFrame'), (stream, 'IterableDataset'),
+    refused(lambda: texts_of(to_table(['a', 3])), '3 is no text')
+    for data, why in (([], 'empty'), ('a text', 'no file or folder'), (3, 'pass the DataFrame'), (stream, 'IterableDataset'),
                       (dict(train=['a'], test=['b']), 'dict')):
         refused(lambda: to_table(data), why)
     write(tmp_path/'b.csv', 'said,label\na b,x')

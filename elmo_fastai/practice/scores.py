@@ -15,7 +15,7 @@ import numpy as np, pandas as pd, torch
 from fastai.basics import patch
 from fastai.data.all import DataLoader
 from scipy import stats
-from sklearn.metrics import classification_report
+from sklearn.metrics import classification_report, multilabel_confusion_matrix
 from ..errors import require
 from ..tagger import (
     are_spans, classes_of, ElmoLearner, IGNORE, refuse_blank, refuse_new, TaggerLearner, to_bioes)
@@ -39,8 +39,8 @@ def bootstrap(
 ) -> Estimate:
     "The share that is right, with a bootstrap interval over units (Efron 1979)"
     require(len(right), "there is nothing to score", ValueError)
-    groups = pd.Series(right, dtype=float).groupby(np.arange(len(right)) if units is None else units)
-    sums = groups.agg(['sum', 'count']).to_numpy()
+    if units is None: units = np.arange(len(right))
+    sums = pd.Series(right, dtype=float).groupby(units).agg(['sum', 'count']).to_numpy()
     kinds, n = np.unique(sums, axis=0, return_counts=True)
     drawn = np.random.default_rng(seed).multinomial(len(sums), n/n.sum(), n_boot) @ kinds
     low, high = np.quantile(drawn[:, 0]/drawn[:, 1], [.025, .975])
@@ -111,8 +111,8 @@ def judged_labels(names, true, guess):
                'all labels right': bootstrap(right.all(1))}
     report = classification_report(true, guess, target_names=list(names), output_dict=True,
                                    zero_division=0)
-    counts = dict(right=true & guess, missed=true & ~guess, invented=guess & ~true)
-    confusion = pd.DataFrame({name: found.sum(0) for name,found in counts.items()}, names)
+    counts = multilabel_confusion_matrix(true, guess).reshape(-1, 4)[:, [3, 2, 1]]
+    confusion = pd.DataFrame(counts, names, ['right', 'missed', 'invented'])
     return dict(figures=figures, scores=as_table(report), confusion=confusion)
 
 # %% ../../nbs/library/scores.ipynb #span_scores

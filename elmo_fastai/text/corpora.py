@@ -159,9 +159,9 @@ def local_copy(corpus, path=None):
 
 def downloading(corpus):
     "A download that fails inside says why, and what to do without it"
-    return as_error(CorpusError, f"can't download {corpus} (check the network, or use a local copy: "
-                    "say path=…, or let the environment variable ELMO_FASTAI_DATA name a folder "
-                    f"that holds {_FOLDERS.get(corpus, corpus)})")
+    cure = ("check the network, or use a local copy: say path=…, or let the environment variable "
+            f"ELMO_FASTAI_DATA name a folder that holds {_FOLDERS.get(corpus, corpus)}")
+    return as_error(CorpusError, f"can't download {corpus} ({cure})")
 
 def retrieve(corpus, url, known_hash=None, **kwargs): # of `pooch.retrieve`
     "A file of the library's cache, downloaded if it isn't there"

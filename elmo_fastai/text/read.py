@@ -347,9 +347,6 @@ def of_list(items):
     if all(isinstance(item, Sentence) for item in items):
         columns = dict(tokens=[sent.tokens for sent in items], tags=[sent.tags for sent in items])
         return pd.DataFrame(columns, dtype=object)
-    for i,item in enumerate(items):
-        if not isinstance(item, (str, list)): raise CorpusError(
-            f"item {i} of the list is {item!r:.60}, neither a text nor a list of tokens")
     return pd.DataFrame(dict(text=list(items)), dtype=object)
 
 def is_files(data):

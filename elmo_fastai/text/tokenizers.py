@@ -215,7 +215,7 @@ def described(value):
 def check_sentences(sentences):
     "Returns `sentences` if a loop gives them one by one; `TypeError` otherwise"
     require(is_listed(sentences), f"Expected a list of sentences and got {described(sentences)}: "
-            "take a list of texts, as [text] or df['text']", TypeError)
+            "put it into a list, or take one column, as df['text']", TypeError)
     return sentences
 
 def split_text(tokenize, s, i):
