@@ -146,8 +146,8 @@ def test_influence_is_that_of_leaving_a_word_out(elmo, layers):
             assert table[name].iloc[i] == pytest.approx(0 if i == 2 else 1 - cosine, abs=1e-5)
 
 @pytest.mark.parametrize('kw,says', [
-    (dict(word='cat'), "'cat'"), (dict(sentence='bank to bank'), 'positions 0, 2 '),
-    (dict(word=-1), '-1'), (dict(sentence=''), 'neither'), (dict(layers=7), 'layers')], ids=str)
+    (dict(word='cat'), "'cat'"), (dict(sentence='bank to bank'), 'positions 0, 2'),
+    (dict(word=-1), '-1'), (dict(sentence=''), 'none'), (dict(layers=7), 'layers')], ids=str)
 def test_words_that_are_not_there(elmo, kw, says):
     with pytest.raises(ValueError, match=says):
         elmo.influence(**{**dict(sentence='the bank', word='bank'), **kw})

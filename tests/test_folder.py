@@ -171,21 +171,16 @@ KEPT = ['chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safe
 class Trap:
     def __reduce__(self): return os.mkdir, (os.environ['ELMO_TRAP'],)
 
-DAMAGE = dict(
-    missing=lambda file, data: None, folder=lambda file, data: file.mkdir(),
-    loop=lambda file, data: file.symlink_to(file)) | {
-    name: (lambda change: lambda file, data: file.write_bytes(change(data)))(change)
-    for name,change in dict(
-        empty=lambda data: b'', half=lambda data: data[:len(data)//2], long=lambda data: data + b'\0',
-        foreign=lambda data: b'{"a": 1}', list=lambda data: b'[1, 2]', zeros=lambda data: bytes(500),
-        deep=lambda data: b'['*100_000, pickle=lambda data: pickle.dumps(Trap())).items()}
+DAMAGE = dict(missing=None, empty=b'', foreign=b'{"a": 1}', list=b'[1, 2]', zeros=bytes(500),
+              deep=b'['*100_000)
 
-@pytest.mark.parametrize('name,damage', product(KEPT, DAMAGE))
+@pytest.mark.parametrize('name,damage', product(KEPT, [*DAMAGE, 'half', 'long', 'pickle']))
 def test_damage_is_refused_by_name(files, tmp_path, monkeypatch, name, damage):
     monkeypatch.setenv('ELMO_TRAP', str(tmp_path/'sprung'))
-    file = put(tmp_path/'m', files)/name
+    file, data = put(tmp_path/'m', files)/name, files[name]
     file.unlink()
-    DAMAGE[damage](file, files[name])
+    found = dict(DAMAGE, half=data[:len(data)//2], long=data + b'\0', pickle=pickle.dumps(Trap()))[damage]
+    if found is not None: file.write_bytes(found)
     refused(tmp_path/'m', name)
     assert not (tmp_path/'sprung').exists()
 

@@ -1,9 +1,9 @@
-"""What can't be pickled says so, a tokenizer with its cure; exports of learners
+"""What can't be pickled says so, a tokenizer with its cure; exports of learners hold no path
 
 A function that is written in a call (a lambda), or inside another one, has no place from which
 `pickle` could import it again. What pickles such functions themselves, as fastai's `export` does by
 default (cloudpickle), goes on doing so."""
-import copy, functools, io, pickle, threading
+import copy, functools, io, pickle, pickletools, threading, zipfile
 
 import cloudpickle, pandas as pd, pytest, torch
 from fastai.basics import load_learner
@@ -190,3 +190,18 @@ def test_an_export_keeps_the_function(kind, tmp_path):
     assert not (tmp_path/'b.pkl').exists()
 
 def contents(folder): return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+@each_kind
+@pytest.mark.filterwarnings('ignore:load_learner')
+def test_an_export_for_any_system(kind, tmp_path):
+    "On Windows no `PosixPath` can be made"
+    learn = KINDS[kind]('words')
+    learn.path = tmp_path
+    learn.export()
+    with zipfile.ZipFile(tmp_path/'export.pkl') as z:
+        [name] = [name for name in z.namelist() if name.endswith('data.pkl')]
+        names = {arg for _,arg,_ in pickletools.genops(z.read(name)) if isinstance(arg, str)}
+    assert not any('pathlib' in name or 'PosixPath' in name for name in names)
+    again = load_learner(tmp_path/'export.pkl')
+    assert repr(again.predict(*ASKED[kind])[0]) == repr(learn.predict(*ASKED[kind])[0])
+    assert type(again) is type(learn) and again.path == learn.path == tmp_path

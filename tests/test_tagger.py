@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import DataLoaders, Learner
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
-from fastai.interpret import ClassificationInterpretation, Interpretation
+from fastai.interpret import ClassificationInterpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.errors import CorpusError, ModelFileError
@@ -24,7 +24,6 @@ from elmo_fastai.elmo import Elmo, elmo_split
 from elmo_fastai.learner import bilm_learner
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.practice.learners import load_encoder
-from elmo_fastai.classifier import ClassifyDataLoaders, elmo_classifier_learner, random_elmo
 from elmo_fastai.tagger import (
     IGNORE, ElmoBlock, ElmoLearner, SpanF1, TagDataLoaders, TagLoss, TagsBlock, TaskLSTM,
     TensorTags, TokenMean, TokensTransform, WordsBlock, are_spans, elmo_tagger_learner, spans_of)
@@ -300,27 +299,6 @@ def test_an_encoder_that_does_not_fit(tmp_path, cfg):
     learn.model = nn.Linear(1, 1)
     with pytest.raises(ValueError, match='no biLM'): learn.load_encoder('other')
 
-# an alphabet of one's own
-
-SENTS = [['Ωmega', 'the', 'bank'], ['of', 'the', 'river', '.']]*4
-
-def test_an_alphabet_in_use(spelt):
-    "A classifier with a random twin, a tagger with letters of its own; other characters are refused"
-    learn, chars = spelt
-    texts = pd.DataFrame([(s, i % 2) for i,s in enumerate(SENTS)]*8, columns=['text', 'label'])
-    twin = random_elmo(Elmo(learn.model, learn.dls.vocab).eval(), 0, SENTS)
-    own, by_bytes = (ClassifyDataLoaders.from_df(texts, char_vocab=v, bs=8, **CPU) for v in (chars, None))
-    classifier = elmo_classifier_learner(own, twin)
-    quietly(classifier, 'fit', 1, 1e-3)
-    assert classifier.predict('the Ω')[0] in ('0', '1')
-    sents = [Sentence(s, [w[0] for w in s]) for s in SENTS]*4
-    dls = TagDataLoaders.from_sents(sents, char_vocab=chars, min_freq=1, bs=8, **CPU)
-    tagger = elmo_tagger_learner(dls, learn.model, 'both', chars=8)
-    quietly(tagger, 'fit', 1, 1e-3)
-    assert len(tagger.tag(['the bank'])[0]) == 2
-    with pytest.raises(ValueError, match='char_vocab=elmo.char_vocab'):
-        elmo_classifier_learner(by_bytes, twin)
-
 # scores
 
 @settings(max_examples=25)
@@ -442,8 +420,8 @@ def shown(monkeypatch):
     monkeypatch.setattr('elmo_fastai.batches.display_df', tables.append)
     return tables
 
-@pytest.mark.parametrize('cls', [Interpretation, ClassificationInterpretation])
-def test_interpretation(learn, corpus, cls, shown):
+def test_interpretation(learn, corpus, shown):
+    cls = ClassificationInterpretation
     interp = quietly(learn, cls.from_learner, learn)
     losses, idx = interp.top_losses(5)
     assert (losses[:-1] >= losses[1:]).all()

@@ -165,10 +165,9 @@ def position_of(tokens, word):
     sentence = f"{' '.join(tokens)!r:.200}"
     if isinstance(word, str): word = to_nfc(word)
     places = [t for t,token in enumerate(tokens) if word in (t, to_nfc(token))]
-    require(places, f"{word!r} is neither a token of {sentence} nor one of its "
-            f"{len(tokens)} positions, which are counted from 0")
-    require(len(places) == 1, f"{word!r} occurs {len(places)} times in {sentence}: give one of "
-            f"the positions {', '.join(map(str, places))} in place of the word")
+    found = ', '.join(map(str, places)) or 'none'
+    require(len(places) == 1, f"{word!r} stands in {sentence} at the positions {found}: name one "
+            f"word, or one of the {len(tokens)} positions, which are counted from 0")
     return places[0]
 
 # %% ../../nbs/library/embed.ipynb #n12
