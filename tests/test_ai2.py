@@ -50,22 +50,14 @@ OPTIONS = dict(
     base=ref.options(),
     published=ref.options(bidirectional=True, dropout=0.1, n_tokens_vocab=793471, unroll_steps=20,
                           cnn=dict(n_characters=261)),
-    no_residual=ref.options(lstm=dict(use_skip_connections=False)),
     keys_left_out=ref.options(drop=['use_skip_connections', 'n_highway', 'n_layers', 'cell_clip',
                                     'proj_clip']),
     no_cnn_projection=ref.options(lstm=dict(projection_dim=15)),
-    no_lstm_projection=ref.options(lstm=dict(dim=6)),
-    no_projection=ref.options(lstm=dict(dim=15, projection_dim=15)),
-    more_features_than_filters=ref.options(lstm=dict(projection_dim=18)),
-    highway_null=ref.options(cnn=dict(n_highway=None)),
-    three_highways=ref.options(cnn=dict(n_highway=3)),
-    tanh=ref.options(cnn=dict(activation='tanh')), one_layer=ref.options(lstm=dict(n_layers=1)),
-    three_layers=ref.options(lstm=dict(n_layers=3)),
-    cell_clip_only=ref.options(drop=['proj_clip']),
-    proj_clip_only=ref.options(lstm=dict(cell_clip=None)),
-    short_words=ref.options(cnn=dict(max_characters_per_token=7)),
-    long_words=ref.options(cnn=dict(max_characters_per_token=120)),
-    one_filter=ref.options(cnn=dict(filters=[[3, 9]])),
+    no_lstm_projection=ref.options(lstm=dict(dim=6), cnn=dict(n_highway=None)),
+    more_features_than_filters=ref.options(lstm=dict(projection_dim=18), drop=['proj_clip']),
+    three_highways=ref.options(cnn=dict(n_highway=3, max_characters_per_token=120)),
+    one_layer=ref.options(lstm=dict(n_layers=1), cnn=dict(filters=[[3, 9]])),
+    three_layers=ref.options(lstm=dict(n_layers=3, cell_clip=None)),
     everything_else=ref.options(
         cnn=dict(activation='tanh', n_highway=0, max_characters_per_token=20),
         lstm=dict(use_skip_connections=False, n_layers=4, cell_clip=None, dim=15,
@@ -84,50 +76,13 @@ def test_all_options_and_layers(name, tmp_path):
     assert again.lm.config == replace(elmo.lm.config, name='weights')
     check_vectors(vectors(again), vectors(elmo), 0, 0)
 
-# faults
-
-def gates_as_they_are(file):
-    def swapped(w):
-        i, g, f, o = np.split(w, 4, -1)
-        return np.concatenate([i, f, g, o], -1)
-    return {k: swapped(v) if k.endswith(('/W_0', '/B')) else v for k,v in file.items()}
-
-def renamed(a, b):
-    return lambda file: {k.replace(a, '?').replace(b, a).replace('?', b): v for k,v in file.items()}
-
-def halves(file):
-    return {k: np.roll(v, len(v)//2, 0) if k.endswith('/W_0') else v for k,v in file.items()}
-
 def changed(part, key, value):
     def change(options):
         options[part][key] = value
         return options
     return change
 
-FAULTS = {          # of the file, of the options, of the model
-    'no fault': {}, 'gates': dict(file=gates_as_they_are), 'input and state': dict(file=halves),
-    'highway': dict(file=renamed('carry', 'transform')),
-    'directions': dict(file=renamed('RNN_0', 'RNN_1')),
-    'forget gate': dict(lm=lambda lm: [cell.bias_hh_l0.data.zero_() for cell in lm.lstm.fwd]),
-    'ids': dict(lm=lambda lm: lm.chars.embed.weight.data.copy_(lm.chars.embed.weight.roll(-1, 0))),
-    'residual': dict(options=changed('lstm', 'use_skip_connections', False)),
-    'cell_clip': dict(options=changed('lstm', 'cell_clip', None)),
-    'proj_clip': dict(options=changed('lstm', 'proj_clip', None)),
-    'activation': dict(options=changed('char_cnn', 'activation', 'tanh'))}
-
-def broken(folder, options, file, fault):
-    changes = FAULTS[fault]
-    options = changes.get('options', lambda o: o)(deepcopy(options))
-    elmo = read(*ref.write(folder, options, changes.get('file', lambda f: f)(file)))
-    changes.get('lm', id)(elmo.lm)
-    return elmo
-
-@pytest.mark.parametrize('fault', FAULTS)
-def test_a_single_fault_fails_against_the_reference(fault, tmp_path):
-    options, file, _ = small(tmp_path)
-    found = vectors(broken(tmp_path/'bad', options, file, fault), SENTS[:2])
-    off = max(np.abs(a - b).max() for a,b in zip(found, slow(options, file, SENTS[:2])))
-    assert off < 3e-5 if fault == 'no fault' else off > 1e-2, off
+# AI2's own vectors
 
 def right_sentences(elmo, reset=False):
     """How many of AI2's thirty sentences have their vectors? Ten batches of three, the state
@@ -207,10 +162,9 @@ def trained(seed=0, n_words=0, **changes):
     return Elmo(lm, dropout=0, nfc=False).eval()
 
 OURS = [dict(), dict(norm=False), dict(hidden_dim=16), dict(residual=False, n_layers=3),
-        dict(n_highway=0, activation='tanh'), dict(cell_clip=.4, proj_clip=.2), dict(n_words=9),
+        dict(n_highway=0, activation='tanh'), dict(cell_clip=.4, proj_clip=.2, n_words=9),
         dict(proj_dim=24, hidden_dim=24), dict(proj_dim=24, hidden_dim=24, char_proj=False),
-        dict(proj_dim=24, hidden_dim=30, char_proj=False, norm=False),
-        dict(proj_dim=40, hidden_dim=40), dict(proj_dim=40, hidden_dim=40, n_highway=0, norm=False)]
+        dict(proj_dim=40, hidden_dim=40, n_highway=0, norm=False)]
 
 @pytest.mark.parametrize('changes', OURS, ids=str)
 def test_models_trained_here(changes, tmp_path):
@@ -226,11 +180,6 @@ def test_models_trained_here(changes, tmp_path):
     check_vectors(slow(options, file), found, 2e-4)
     theirs = [ref.allennlp_layers(file, options, tokens)[:, 1:-1] for tokens in SENTS]
     check_vectors(theirs, found, 2e-4)
-
-def test_half_precision_is_written_in_full(tmp_path):
-    elmo = trained().bfloat16()
-    lstm, other = elmo.lm.lstm.fwd[0], read(elmo.to_ai2(tmp_path/'m')).lm.lstm.fwd[0]
-    assert other.weight_ih_l0.equal(lstm.weight_ih_l0.float())
 
 @pytest.mark.parametrize('changes,why', [
     (dict(share_encoder=False), 'one character encoder'), (dict(n_chars=None), 'alphabet'),
@@ -257,17 +206,6 @@ def test_foreign_files_stay(tmp_path):
         (folder/name).unlink()
         elmo.to_ai2(folder)                                  # and others are no obstacle
         assert contents(folder)['thesis.tex'] == before['thesis.tex']
-
-def test_a_full_disk_leaves_the_model_that_was_there(tmp_path, monkeypatch):
-    folder = trained().to_ai2(tmp_path/'m')
-    before = contents(folder)
-    def full(*args, **kwargs): raise OSError(28, 'No space left on device')
-    with monkeypatch.context() as mp:
-        mp.setattr(h5py.Group, 'create_dataset', full)
-        with pytest.raises(OSError, match='No space'): trained(1).to_ai2(folder)
-    assert contents(folder) == before
-    trained(1).to_ai2(folder)
-    check_vectors(vectors(read(folder)), vectors(trained(1)), 2e-5)
 
 KILLED = '''
 import os, signal, sys
@@ -326,26 +264,17 @@ def test_links(tmp_path):
     "No other file is read, and a loop does no harm"
     options, weights = small(tmp_path)[2]
     (tmp_path/'secret').write_bytes(bytes(24))
-    with h5py.File(tmp_path/'other', 'w') as f: f['b'] = np.zeros(6, 'f4')
-    def external(f): f.create_dataset(B, (6,), 'f4', external=[(str(tmp_path/'secret'), 0, 24)])
-    def virtual(f):
-        layout = h5py.VirtualLayout((6,), 'f4')
-        layout[:] = h5py.VirtualSource(str(tmp_path/'other'), 'b', (6,))
-        f.create_virtual_dataset(B, layout)
-    def link(f): f[B] = h5py.ExternalLink(str(tmp_path/'other'), '/b')
-    def loop(f): f['CNN/again'], f['CNN/none'] = h5py.SoftLink('/CNN'), h5py.SoftLink('/none')
-    with h5py.File(weights, 'r+') as f: loop(f)
+    with h5py.File(weights, 'r+') as f: f['CNN/again'], f['CNN/none'] = map(h5py.SoftLink, ('/CNN', '/none'))
     read(options, weights)
-    for change,why in {external: 'elsewhere', virtual: 'elsewhere', link: 'found none'}.items():
-        with h5py.File(weights, 'r+') as f:
-            del f[B]
-            change(f)
-        with pytest.raises(ModelFileError, match=why): read(options, weights)
+    with h5py.File(weights, 'r+') as f:
+        del f[B]
+        f.create_dataset(B, (6,), 'f4', external=[(str(tmp_path/'secret'), 0, 24)])
+    with pytest.raises(ModelFileError, match='elsewhere'): read(options, weights)
 
 def test_what_is_no_hdf5(tmp_path):
     options, weights = small(tmp_path)[2]
     raw, bad = weights.read_bytes(), tmp_path/'bad'
-    for data in (b'', b'<html>no</html>'*500, raw[:100], raw[:len(raw)//2], raw[:-1]):
+    for data in (b'', raw[:100], raw[:-1]):
         bad.write_bytes(data)
         with pytest.raises(ModelFileError, match="bad can't be read"): read(options, bad)
     for path in (tmp_path/'nothing', tmp_path):
@@ -370,25 +299,19 @@ def test_a_flipped_bit(tmp_path):
         assert not is_ours
 
 @pytest.mark.parametrize('part,key,value,why', [
-    ('char_cnn', 'activation', 'gelu', 'activation'), ('char_cnn', 'filters', [], 'biLM'),
-    ('char_cnn', 'filters', [[1, -4]], 'filters'), ('char_cnn', 'filters', 'no', 'read'),
-    ('char_cnn', 'filters', [[1, 4, 4]], 'read'), ('char_cnn', 'filters', [[60, 4]], 'wider'),
+    ('char_cnn', 'activation', 'gelu', 'activation'), ('char_cnn', 'filters', [[1, -4]], 'filters'),
+    ('char_cnn', 'filters', 'no', 'read'), ('char_cnn', 'filters', [[60, 4]], 'wider'),
     ('char_cnn', 'n_highway', 10**9, 'n_highway'), ('char_cnn', 'embedding', 16, 'read'),
-    ('char_cnn', 'max_characters_per_token', 2, 'max_chars'), ('lstm', 'dim', 5, 'hidden_dim=5'),
-    ('lstm', 'dim', 20.0, 'hidden_dim'), ('lstm', 'dim', True, 'hidden_dim'),
-    ('lstm', 'projection_dim', '6', 'read'), ('lstm', 'n_layers', 0, 'n_layers'),
-    ('lstm', 'cell_clip', -3, 'cell_clip'), ('lstm', 'cell_clip', float('nan'), 'cell_clip'),
-    ('lstm', 'use_skip_connections', 'yes', 'residual'),
-    ('lstm', 'use_skip_conections', 1, 'lstm has unknown keys: use_skip_conections'),
-    ('lstm', 'cell-clip', 3, 'unknown keys: cell-clip'),
-    ('char_cnn', 'n_highways', 1, 'char_cnn has unknown keys')])
+    ('lstm', 'dim', 5, 'hidden_dim=5'), ('lstm', 'dim', True, 'hidden_dim'),
+    ('lstm', 'n_layers', 0, 'n_layers'), ('lstm', 'cell_clip', float('nan'), 'cell_clip'),
+    ('lstm', 'use_skip_connections', 'yes', 'residual'), ('lstm', 'cell-clip', 3, 'unknown.*cell-clip'),
+    ('char_cnn', 'n_highways', 1, 'unknown keys')])
 def test_options_that_cannot_be(tmp_path, part, key, value, why):
     weights = small(tmp_path)[2][1]
     (tmp_path/'options.json').write_text(json.dumps(changed(part, key, value)(ref.options())))
     with pytest.raises(ModelFileError, match=f'options.json.*{why}'): read(tmp_path)
 
-@pytest.mark.parametrize('text', ['', '[]', 'null', '{}', '{"lstm": 3, "char_cnn": 4}', '['*100000,
-                                  '{"lstm": {}, "char_cnn": {}}', '\udcff'])
+@pytest.mark.parametrize('text', ['', '[]', '{"lstm": 3, "char_cnn": 4}', '['*100000, '\udcff'])
 def test_options_that_are_none(tmp_path, text):
     weights = small(tmp_path)[2][1]
     (tmp_path/'options.json').write_bytes(text.encode('utf-8', 'surrogateescape'))

@@ -7,7 +7,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import (
-    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, DataLoaders,
+    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat,
     LabelSmoothingCrossEntropyFlat, Learner, accuracy, load_learner)
 from fastai.data.all import (
     CategoryBlock, ColReader, DataBlock, MultiCategoryBlock, RandomSplitter)
@@ -104,11 +104,10 @@ def test_rows_that_validate(tmp_path):
     share = classify(valid_pct=.25, seed=1)
     labels = [str(share.vocab[y]) for _,y in share.valid_ds]
     assert labels.count('yes') == labels.count('no') == 6, 'of each class in proportion'
-    assert texts_of(share.valid) == texts_of(classify(valid_pct=.25, seed=1).valid)
     names = dict(group=['treated', 'control']*24, doc_id=3, split='test', document_type=3)
     assert len(classify(FILMS.assign(**names)).valid_ds) == 5, 'no other name decides'
     FILMS.to_csv(tmp_path/'test.csv', index=False)
-    with pytest.raises(CorpusError, match='what is called test never validates'):
+    with pytest.raises(CorpusError, match='called test'):
         classify(valid=tmp_path/'test.csv')
     assert len(classify(dict(train=FILMS, test=FILMS[:2])).valid_ds) == 5, 'but a share does'
 
@@ -135,65 +134,41 @@ def test_classes():
     blanks = classify(FILMS.assign(label=['x ', 'x', ' y', 'y']*12))
     assert list(blanks.vocab) == ['x', 'y'], 'a label has no blanks at its ends'
 
-def of_labels(*labels):
+def labelled(*labels):
     return lambda: classify(FILMS.assign(label=pd.Series(labels*(48//len(labels)), dtype=object)))
-NEW = table([('x', 'perhaps')])
 @pytest.mark.parametrize('make, says', [
-    (lambda: classify(valid=NEW), r"Label 'perhaps'.*vocab=\[…\]"),
-    (lambda: classify().test_dl(NEW, with_labels=True), r"Label 'perhaps'.*vocab=\[…\]"),
     (lambda: classify(FILMS.assign(label='a;b'), FILMS.assign(label='c'), label_delim=';'),
-     r"Labels 'c'.*vocab=\[…\]"),
-    (lambda: classify(vocab=['yes']), r"Label 'no'.*vocab"),
-    (lambda: classify(vocab='yes'), 'are lists with something in them'),
-    (lambda: classify(label_col=[]), 'are lists with something in them'),
-    (lambda: classify(label_delim=''), "label_delim is a text, as ';'"),
-    (lambda: classify(text_col='body'), "no column 'body'.*'text', 'label'"),
-    (lambda: classify(valid=FILMS.rename(columns=dict(text='body'))), "no column 'text'.*'body'"),
-    (lambda: classify(FILMS.assign(review='x')), "'text' and 'review' are columns: say text_col"),
+     r"'c'.*vocab=\[…\]"),
+    (lambda: classify(vocab=['yes']), "'no'.*vocab"), (lambda: classify(vocab='yes'), 'lists'),
+    (lambda: classify(label_col=[]), 'lists'), (lambda: classify(label_delim=''), 'label_delim'),
+    (lambda: classify(text_col='body'), "no column 'body'"),
+    (lambda: classify(valid=FILMS.rename(columns=dict(text='body'))), "no column 'text'"),
     (lambda: classify(FILMS.rename(columns=dict(label='y'))), "no column 'label'"),
     (lambda: classify(valid=FILMS[['text']]), "no column 'label'"),
-    (lambda: classify(label_col=['label', 'sad']), "no column 'sad'.*label_col"),
-    (lambda: classify(FLAGS, FILMS, label_col=['funny', 'sad']), "no column 'funny'.*label_col"),
-    (lambda: classify(FLAGS.assign(sad='perhaps'), label_col=['funny', 'sad']),
-     "'sad' holds 'perhaps': write 0 or 1"),
-    (of_labels('a', None), "row 1: no 'label': leave such rows out"),
-    (of_labels('a', float('nan')), "row 1: no 'label'"), (of_labels('a', ''), "row 1: no 'label'"),
-    (of_labels(True, 1), 'labels are of several types'),
-    (of_labels(1, 'a'), 'labels are of several types'),
-    (of_labels(1.5, 2.5), 'is a number, and no class.*Ridge'),
-    (of_labels(['a'], ['b']), r"several of a text stand in one cell.*label_delim=';'"),
-    (lambda: classify(FILMS.assign(label=1), label_delim=';'), '1 is no text, and label_delim'),
-    (lambda: classify(FILMS.assign(text=3)), "column 'text', row 0: 3 is no text"),
-    (lambda: classify(FILMS.assign(text=[[1, 2]]*48)), r"row 0: \[1, 2\] is no text"),
-    (lambda: classify(FILMS[:1]), 'say with valid=… or a column is_valid'),
-    (lambda: classify(valid=FILMS[:0]), 'valid has no rows'),
-    (lambda: classify(list(FILMS.text)), r'item 0 .*a pair \(text, label\)'),
-    (lambda: classify().test_dl(list(FILMS.text), with_labels=True), r'item 0 .*a pair'),
-    (lambda: classify().test_dl([*map(tuple, FILMS.values)]), 'item 0 of the list'),
-    (lambda: classify().test_dl('a text'), 'no file or folder'),
-    (lambda: classify().test_dl(FILMS[:0]), 'nothing to read'),
-    (lambda: classify().test_dl(FILMS.rename(columns=dict(text='x'))),
-     "no column 'text'.*'x', 'label'")])
+    (lambda: classify(FLAGS, FILMS, label_col=['funny', 'sad']), "no column 'funny'"),
+    (lambda: classify(FLAGS.assign(sad='perhaps'), label_col=['funny', 'sad']), '0 or 1'),
+    (labelled('a', None), "row 1: no 'label'"), (labelled('a', float('nan')), "row 1: no 'label'"),
+    (labelled('a', ''), "row 1: no 'label'"), (labelled(True, 1), 'several types'),
+    (labelled(1.5, 2.5), 'Ridge'), (labelled(['a'], ['b']), "label_delim=';'"),
+    (lambda: classify(FILMS.assign(label=1), label_delim=';'), 'label_delim'),
+    (lambda: classify(FILMS.assign(text=3)), 'row 0'), (lambda: classify(FILMS[:1]), 'is_valid'),
+    (lambda: classify(list(FILMS.text)), 'a pair'),
+    (lambda: classify().test_dl([*map(tuple, FILMS.values)]), 'item 0'),
+    (lambda: classify().test_dl('a text'), 'no file'), (lambda: classify().test_dl(FILMS[:0]), 'nothing'),
+    (lambda: classify().test_dl(FILMS.rename(columns=dict(text='x'))), "no column 'text'")])
 def test_what_is_refused(make, says):
     with pytest.raises(CorpusError, match=says): make()
-
-def test_arguments_that_there_are_not():
-    for name in ('label_names', 'kind'):
-        with pytest.raises(TypeError, match='unexpected keyword'): classify(**{name: 'a'})
-    with pytest.raises(ValueError, match='one word at least'): classify(max_words=0)
 
 def csv(*lines, header='text,label'):
     rows = [f'a {word} film {i},{label}' for i in range(6)
             for word,label in (('good', 'yes'), ('bad', 'no'))]
     return '\n'.join([header, *rows, *lines]) + '\n'
 FILES = {               # what → (the file, words of the error; None: it is read)
-    'right': (csv(), None), 'not there': (None, 'no file or folder'),
-    'a wrong column': (csv(header='text,stars'), "no column 'label'.*'text', 'stars'"),
-    'a ragged row': (csv('so, so,yes'), 'a.csv, line 14: the header has 2 cells, and this row 3'),
-    'a row without text': (csv(',yes'), '^row 12 has no text'),
-    'a row without a token': (csv('\u200b ,yes'), '^row 12 has no text'),
+    'right': (csv(), None), 'ragged': (csv('so, so,yes'), 'line 14'),
+    'a row without text': (csv(',yes'), '^row 12'),
+    'a row without a token': (csv('\u200b ,yes'), '^row 12'),
     'a row without a label': (csv('a film,'), "no 'label'"),
-    'a new class': (csv(*['film,new']*20), r"'new'.*name all classes.*vocab=\[…\]")}
+    'a new class': (csv(*['film,new']*20), r"'new'.*vocab=\[…\]")}
 DOORS = {
     'from_files': lambda source, learn: ClassifyDataLoaders.from_files(source, device='cpu'),
     'valid': lambda source, learn: classify(valid=source),
@@ -207,17 +182,13 @@ def asked(): return learner(classify())
 @pytest.mark.parametrize('what', FILES)
 def test_files_at_each_door(door, what, tmp_path, asked):
     text, says = FILES[what]
-    if text: (tmp_path/'a.csv').write_text(text, encoding='utf-8')
+    (tmp_path/'a.csv').write_text(text, encoding='utf-8')
     if what == 'a new class' and door == 'from_files': says = None
     if not says:
         DOORS[door](tmp_path/'a.csv', asked)
         return
     with pytest.raises(CorpusError, match=says) as e: DOORS[door](tmp_path/'a.csv', asked)
     assert '\n' not in str(e.value)
-
-def test_a_report_needs_labels(asked):
-    with pytest.raises(CorpusError, match='no labels or tags'):
-        asked.report(asked.dls.test_dl(['a b']))
 
 class Mean(nn.Module):
     "A network of a user's own"
@@ -289,12 +260,15 @@ def test_the_cache_gives_what_the_bilm_gives():
     for _ in range(2):
         for xb,_ in dls.train: assert agree(cache, e, xb) and agree(none, e, xb)
     assert len(cache.rows) == len({row['text'] for row in dls.train.items}) and not none.rows
+    weights = cache.weights
+    for _ in range(2): fit(learner(dls, elmo(), cache=cache))
+    assert len(cache.rows) == len(ROWS) and cache.weights == weights, 'of several learners'
     again = pickle.loads(pickle.dumps(cache))
     assert not again.rows and again.mb == cache.mb and cache.rows, 'a file has no data'
     e.lm.lstm.fwd[0].weight_hh_l0.data.mul_(1.5)         # as no version tells
     assert agree(cache, e, xb)
     e.lm.load_state_dict(elmo(3).lm.state_dict())
-    assert agree(cache, e, xb)
+    assert agree(cache, e, xb) and len(cache.rows) < len(ROWS), 'those of other weights go'
 
 class Thaw(Callback):
     def before_epoch(self): self.learn.unfreeze() if self.epoch == 1 else self.learn.freeze()
@@ -319,30 +293,6 @@ def test_the_bilm_is_not_called_again(monkeypatch):
     monkeypatch.setattr(Elmo, 'layers', spy)
     fit(learn)
     assert calls and not any(calls)
-
-def test_one_cache_for_many_learners_and_never_for_another_bilm():
-    cache, dls = LayerCache(), loaders()
-    for _ in range(2): fit(learner(dls, elmo(), cache=cache))
-    weights = cache.weights
-    assert len(cache.rows) == len(ROWS)
-    other = fit(learner(dls, elmo(1), cache=cache)).model.elmo
-    assert cache.weights != weights and len(cache.rows) == len(ROWS)
-    assert agree(cache, other, dls.valid.one_batch()[0])
-
-def test_layers_from_before_a_training_do_not_come_back():
-    "fastai's optimisers change weights through `.data`, which no version tells"
-    learn = fit(learner())
-    e, cache = learn.model.elmo, learn.model.cache
-    x = learn.dls.valid.one_batch()[0]
-    before = [o.clone() for o in ask(cache, e.eval(), x)[0]]
-    learn.freeze_to(-2)
-    fit(learn)
-    with torch.no_grad():
-        now = learn.model.eval()(x)
-        learn.model.cache = None
-        assert close(now, learn.model(x)), 'a thawed biLM is computed'
-    learn.freeze()
-    assert agree(cache, e.eval(), x) and not close(before[-1], e.layers(x)[0][-1], 1e-3)
 
 class Fail(Callback):
     def after_pred(self): raise RuntimeError('stop')
@@ -411,11 +361,10 @@ def test_a_random_backbone_is_normalised(norm, cfg):
     BiLM(folded.lm.config, 0).load_state_dict(folded.lm.state_dict())
 
 @pytest.mark.parametrize('make,error,kind', [
-    (lambda: learner(e=3), 'expected an `Elmo`.*got int', TypeError),
-    (lambda: learner(e='no/such/box'), 'There is no folder', ModelFileError),
+    (lambda: learner(e=3), 'got int', TypeError),
+    (lambda: learner(e='no/such/box'), 'no folder', ModelFileError),
     (lambda: learner(e=elmo(markers='given')), 'markers', ValueError),
     (lambda: learner(e=elmo(carry=True)), 'carry', ValueError),
-    (lambda: learner(e=elmo(cfg=dict(max_chars=20))), 'char_vocab=elmo.char_vocab', ValueError),
     (lambda: learner(loaders(char_vocab=CharVocab.build([t.split() for t in TEXTS]))),
      'char_vocab=elmo.char_vocab', ValueError),
     (lambda: learner(loss_func=torch.nn.CrossEntropyLoss()), 'take one of fastai', ValueError),
@@ -423,10 +372,6 @@ def test_a_random_backbone_is_normalised(norm, cfg):
     (lambda: learner(pool='attention+'), "take 'attention', 'mean' or 'max'", ValueError)])
 def test_what_does_not_fit(make, error, kind):
     with pytest.raises(kind, match=error): make()
-
-def test_a_name_alone_needs_what_reads_files(monkeypatch):
-    monkeypatch.delattr(Elmo, 'from_pretrained')
-    with pytest.raises(TypeError, match='elmo_fastai.all'): learner(e='mini-en')
 
 # fastai
 
@@ -497,13 +442,3 @@ def test_losses_with_weights_and_of_others():
     for learn in (weighted, learner(several, loss_func=losses[0]), learner(loss_func=losses[1])):
         fit(learn)
         assert learn.report().n == len(learn.dls.valid_ds)
-
-class FirstText(Callback):
-    "The model is given the first text of a batch in place of each"
-    def before_batch(self): self.learn.xb = self.xb[0][:1].expand_as(self.xb[0]),
-
-def test_a_report_runs_the_callbacks_also_on_loaders_of_fastai():
-    dls = loaders()
-    learn = learner(DataLoaders(dls.train, dls.valid, device='cpu'), cbs=FirstText())
-    assert learn.report(table(ROWS[:4])).n == 4
-    assert learn.report().accuracy.value == pytest.approx(quietly(learn, 'validate')[1])

@@ -1,35 +1,19 @@
-"""Trainings that begin late, end early or are only looked at; paths in exports, files of word
-vectors; exports themselves are in test_pickle, encoders in test_tagger"""
-import csv, json, math, pickle
-from collections import OrderedDict
+"""Trainings that end early or are only looked at, files of word vectors; exports are in
+test_pickle, encoders in test_tagger"""
+import csv, math
 from pathlib import Path
 
-import cloudpickle, numpy as np, pandas as pd, pytest, torch
-from fastai.basics import Adam, Callback, DataLoaders, ValueMetric, set_seed
+import numpy as np, pandas as pd, pytest, torch
+from fastai.basics import Callback, DataLoaders, ValueMetric, set_seed
 from fastai.callback.all import (
-    CSVLogger, EarlyStoppingCallback, GradientAccumulation, ReduceLROnPlateau, SaveModelCallback)
-from fastai.interpret import Interpretation
-from hypothesis import given, settings, strategies as st
-from safetensors.torch import save_file
+    CSVLogger, EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback)
 
 from elmo_fastai.cbow import WordVectors
 from elmo_fastai.errors import ModelFileError
 from elmo_fastai.all import *
-from elmo_fastai.practice.learners import TimeBudget, portable
+from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.learner import FitLearner, NatsMetric, evaluate
 from made import close, quietly
-
-@pytest.mark.parametrize('module', [pickle, cloudpickle], ids=['pickle', 'cloudpickle'])
-def test_a_portable_pickle_holds_no_path_of_this_system(tmp_path, module):
-    closed = open(tmp_path/'log', 'w')
-    closed.close()
-    home = Path('/books/ann')
-    value = dict(a=home, b=home/'x'/'y', c=Path('/disk/z'), d=Path('m/n'), log=closed, other=OrderedDict(x=1))
-    torch.save(value, tmp_path/'f', pickle_module=portable(module, Path('/none'), home))
-    data = (tmp_path/'f').read_bytes()
-    assert b'pathlib' not in data and b'Posix' not in data and b'books' not in data and b'disk' not in data
-    assert torch.load(tmp_path/'f', weights_only=False) == dict(
-        a=Path('.'), b=Path('x/y'), c=Path('z'), d=Path('m/n'), log=None, other=OrderedDict(x=1))
 
 def test_weights_are_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     learn = FitLearner(DataLoaders([], []), torch.nn.Linear(2, 3), torch.nn.MSELoss(), path=tmp_path)
@@ -54,10 +38,9 @@ def vectors(n=50, dim=7):
     words = [f'w{i}' for i in range(n - 3)] + ['naïve', '日本語', 'New_York']
     return WordVectors(words, np.random.default_rng(0).normal(size=(n, dim)))
 
-@pytest.mark.parametrize('name', ['v.vec', 'v.safetensors', 'deep/er/v.txt'])
-def test_round_trip_to_the_last_bit(tmp_path, monkeypatch, name):
+def test_round_trip_to_the_last_bit(tmp_path, monkeypatch):
     monkeypatch.setenv('HOME', str(tmp_path))
-    wv = vectors()
+    wv, name = vectors(), 'deep/er/v.txt'
     wv.vectors[:3] *= [[1e-30], [1e30], [0]]
     path = wv.save(Path('~')/name)
     again = WordVectors.load(f'~/{name}')
@@ -66,16 +49,10 @@ def test_round_trip_to_the_last_bit(tmp_path, monkeypatch, name):
     assert [file for file in tmp_path.rglob('*') if file.is_file()] == [path]
     again.vectors[3] = 1                                            # it can be worked with
     assert len(WordVectors.load(path, max_words=5)) == 5
-
-@settings(max_examples=40)
-@given(words=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=6, unique=True))
-def test_any_words_fit_into_one_of_the_formats(tmp_path_factory, words):
-    folder = tmp_path_factory.mktemp('any')
-    wv = WordVectors(words, np.arange(len(words)*2).reshape(-1, 2))
-    assert WordVectors.load(wv.save(folder/'v.safetensors')).words == words
-    try: path = wv.save(folder/'v.txt')
-    except ValueError as e: assert 'white space' in str(e) and not (folder/'v.txt').exists()
-    else: assert WordVectors.load(path).words == words
+    before = path.read_bytes()
+    for words,says in ((['New York'], "'New York'"), (['\ud800'], 'surrogate')):
+        with pytest.raises(ValueError, match=says): WordVectors(words, [[1.]]).save(path)
+    assert path.read_bytes() == before and [*path.parent.iterdir()] == [path]
 
 @pytest.mark.parametrize('text,words,found', [
     ('the .1 .2 .3\n. . . 1 2 3\nnaïve 4 5 6\n', ['the', '. . .', 'naïve'], [.1, .2, .3]),
@@ -85,54 +62,23 @@ def test_files_of_others(tmp_path, text, words, found):
     (tmp_path/'v.txt').write_bytes(text.encode())
     wv = WordVectors.load(tmp_path/'v.txt', max_words=len(words))
     assert wv.words == words and np.allclose(wv.vectors[0], found)
-
-def test_a_word_that_comes_twice_keeps_its_first_vector(tmp_path):
-    for head in ('', '3 2\n'):
-        (tmp_path/'v.txt').write_text(head + 'a 1 2\nb 1 2\na 3 4\n')
-        with pytest.warns(UserWarning, match='1 words come again'): v = WordVectors.load(tmp_path/'v.txt')
-        assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2]
+    (tmp_path/'v.txt').write_text('3 2\na 1 2\nb 1 2\na 3 4\n')
+    with pytest.warns(UserWarning, match='come again'): v = WordVectors.load(tmp_path/'v.txt')
+    assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2], 'the first vector counts'
 
 NONE = 'Expected a vector for each word'
 
 @pytest.mark.parametrize('data,says', [
-    (b'', NONE), (b'hello\n', NONE), (b'2 0\na\nb\n', NONE),
-    (b'3 2\n', 'promises 3 words and has 0'), (b'3 2\na 1 2\nb 1 2\n', 'promises 3 words and has 2'),
-    (b'2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n', 'promises 2 words and has 3'),
-    (b'a 1 2\nb 1\n', 'line 2: expected a word and 2 numbers'), (b'2 2\na 1 2\nb 1 x\n', 'line 3'),
-    (b'a 1 nan\n', "'a'.*not finite"), (b'a 1 1e99\n', "'a'.*not finite"),
-    (b'the\t1 2\na\t3 4\n', 'line 1'), (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'),
-    (b'It was the best of times', 'line 1'), (bytes(range(256)), 'line 1'),
-    (b'a 1 2\n\nb 1 2\n', 'line 2'), (b'9 999999999\na 1 2\n', 'line 2')])
+    (b'', NONE), (b'hello\n', NONE), (b'3 2\na 1 2\nb 1 2\n', 'promises 3'),
+    (b'2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n', 'promises 2'), (b'a 1 2\nb 1\n', 'line 2'),
+    (b'2 2\na 1 2\nb 1 x\n', 'line 3'), (b'a 1 nan\n', 'not finite'),
+    (b'a 1 1e99\n', 'not finite'), (b'the\t1 2\na\t3 4\n', 'line 1'),
+    (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'), (bytes(range(256)), 'line 1'),
+    (b'a 1 2\n\nb 1 2\n', 'line 2'), (b'9 999999999\na 1 2\n', 'line 2'), (None, 'read')])
 def test_malformed_text(tmp_path, data, says):
-    (tmp_path/'v.txt').write_bytes(data)
+    if data is not None: (tmp_path/'v.txt').write_bytes(data)
     with pytest.raises(ModelFileError, match=says) as e: WordVectors.load(tmp_path/'v.txt')
     assert 'v.txt' in str(e.value) or says == NONE
-
-def test_malformed_safetensors(tmp_path):
-    wv, file = vectors(), tmp_path/'v.safetensors'
-    good = wv.save(file).read_bytes()
-    for data in (b'', good[:100], good[:-10], b'\xff'*8 + good, b'not at all'):
-        file.write_bytes(data)
-        with pytest.raises(ModelFileError, match='v.safetensors'): WordVectors.load(file)
-    meta = dict(format='elmo_fastai.WordVectors', version='1', words=json.dumps(wv.words))
-    x = torch.from_numpy(wv.vectors)
-    for tensors,m,match in [
-        (dict(vectors=x), None, 'no word vectors of this library'), (dict(other=x), meta, 'no word vectors'),
-        (dict(vectors=x), meta | dict(version='2'), "version '2'"),
-        (dict(vectors=x), meta | dict(words='['), 'JSONDecodeError'),
-        (dict(vectors=x), meta | dict(words='[1, 2]'), '2 words'),
-        (dict(vectors=x*math.nan), meta, 'not finite')]:
-        save_file(tensors, file, metadata=m)
-        with pytest.raises(ModelFileError, match=match): WordVectors.load(file)
-
-def test_missing_files_and_failed_saves(tmp_path):
-    for path in (tmp_path/'no.txt', tmp_path/'no.safetensors', tmp_path):
-        with pytest.raises(ModelFileError, match="can't be read"): WordVectors.load(path)
-    file = vectors().save(tmp_path/'v.txt')
-    before = file.read_bytes()
-    for words,says in ((['New York'], "'New York'.*safetensors"), (['\ud800'], 'surrogate')):
-        with pytest.raises(ValueError, match=says): WordVectors(words, [[1.]]).save(file)
-    assert file.read_bytes() == before and [*tmp_path.iterdir()] == [file]
 
 # trainings
 
@@ -174,8 +120,8 @@ def test_what_a_learner_shows(corpus, kind):
             assert shown.split(' ') == there[:int((word[:, 0] != 0).sum())]
     text = quietly(learn, 'summary')
     assert 'BiLM' in text and 'Total params' in text and 'Optimizer used' in text
-    with pytest.raises(ValueError, match='predictions of a biLM are losses already'):
-        quietly(learn, Interpretation.from_learner, learn)
+    with pytest.raises(ValueError, match='losses already'):
+        quietly(learn, 'get_preds', with_loss=True)
 
 # a budget of time
 
@@ -207,21 +153,10 @@ def test_a_budget_that_ends_within_an_epoch(dls, tmp_path):
 
 def test_a_budget_with_what_else_there_is(dls):
     assert timed(dls, 6, method='fit', lr=3e-3).recorder.lrs == [3e-3]*6
-    learn = timed(dls, 6, start_epoch=2)
-    assert learn.epoch == 3 and len(learn.recorder.lrs) == 6
     learn = timed(dls, 100, EarlyStoppingCallback(patience=1), lr=.3)
     assert len(learn.recorder.losses) < 100
-    for seconds in (0, -1, math.nan, math.inf, '5m'):
+    for seconds in (0, math.nan, math.inf, '5m'):
         with pytest.raises(ValueError, match='seconds'): TimeBudget(seconds)
-
-def test_validation_counts(dls):
-    "A clock that also runs while validating: there is time for one epoch of three"
-    class Tick(Callback):
-        n = 0.
-        def after_batch(self): self.n += 1
-    tick = Tick()
-    learn = fitted(learner(dls, tick), 999, cbs=TimeBudget(5, clock=lambda: tick.n))
-    assert len(learn.recorder.losses) == 4 and len(learn.recorder.values) == 1
 
 # trackers
 
@@ -234,7 +169,7 @@ class Fake(Callback):
         for metric in (self.recorder.loss, *self.metrics):
             metric.nats,metric.n = [self.losses[self.epoch]]*2, [1, 1]
 
-@pytest.mark.parametrize('monitor', ['valid_loss', 'perplexity_fwd', 'valid_perplexity_fwd'])
+@pytest.mark.parametrize('monitor', ['valid_loss', 'valid_perplexity_fwd'])
 def test_trackers_keep_the_best(dls, monitor, tmp_path):
     learn = learner(dls, Fake(5, 4, 4.5, 3.9, 4.1, 4.2, 1), path=tmp_path)
     learn.recorder.train_metrics = monitor.startswith('valid_p')
@@ -242,11 +177,6 @@ def test_trackers_keep_the_best(dls, monitor, tmp_path):
     trackers = SaveModelCallback(**how), EarlyStoppingCallback(**how, patience=2)
     fitted(learn, 7, 0., cbs=trackers)
     assert len(learn.recorder.values) == 6 and (learn.model.head.bias == 3).all()
-
-@pytest.mark.parametrize('opt', ['adamw', 'adagrad', Adam])
-def test_a_plateau_lowers_the_rate(dls, opt):
-    learn = fitted(learner(dls, Fake(5, 6, 7, 8), ReduceLROnPlateau(), opt=opt), 4, .1)
-    assert learn.recorder.lrs[::4] == pytest.approx([.1, .1, .01, .001])
 
 @pytest.mark.parametrize('kind', [SaveModelCallback, EarlyStoppingCallback, ReduceLROnPlateau])
 @pytest.mark.parametrize('monitor,metric,falls', [
@@ -269,7 +199,7 @@ def test_a_validation_is_no_epoch_of_a_tracker(dls, tmp_path):
     assert before == (tracker.best, (tmp_path/'models'/'model.pth').read_bytes())
     assert tracker in learn.cbs
 
-# a fit that begins with a later epoch; half the bits
+# half the bits
 
 @pytest.fixture(scope='module')
 def task_learners(corpus):
@@ -279,44 +209,8 @@ def task_learners(corpus):
     rows = pd.DataFrame(dict(text=texts, label=[len(text) % 2 for text in texts]))
     how = dict(bs=16, device='cpu')
     return dict(
-        bilm=learner(loaders(corpus)),
         labels=elmo_classifier_learner(ClassifyDataLoaders.from_df(rows, **how), backbone),
         tags=elmo_tagger_learner(TagDataLoaders.from_sents(corpus.gold['train'], **how), backbone))
-
-@pytest.mark.parametrize('method', ['fit', 'fit_one_cycle', 'fit_flat_cos'])
-@pytest.mark.parametrize('name', ['bilm', 'labels', 'tags'])
-def test_a_fit_begins_with_a_later_epoch(task_learners, name, method, tmp_path, monkeypatch):
-    "Its rows, its rates and its files are those of the epochs that are left"
-    learn = task_learners[name]
-    monkeypatch.setattr(learn, 'path', tmp_path)
-    calls = []
-    class Off(Callback):
-        "Takes itself out, as some of fastai's do"
-        def before_fit(self): self.run = False
-        def before_epoch(self): calls.append('off')
-    cbs = [CSVLogger('log.csv'), SaveModelCallback(every_epoch=True), GradientAccumulation(32),
-           Off(), Callback(before_epoch=lambda cb: calls.append(learn.epoch))]
-    with learn.no_logging(): getattr(learn, method)(4, 1e-2, cbs=cbs, start_epoch=2)  # with its bar
-    rates, n = learn.recorder.lrs, 2*len(learn.dls.train)
-    assert calls == [2, 3] and len(learn.recorder.values) == 2 and len(rates) == n
-    assert {file.name for file in (tmp_path/'models').iterdir()} == {'model_2.pth', 'model_3.pth'}
-    rows = list(csv.reader((tmp_path/'log.csv').open()))
-    assert [line[0] for line in rows] == ['epoch', '2', '3']
-    np.testing.assert_allclose(rates, fitted(learn, 4, method=method).recorder.lrs[n:], rtol=1e-5)
-
-def test_what_a_fit_refuses(dls, task_learners):
-    with pytest.raises(ValueError, match='perplexity should fall'):
-        fitted(task_learners['bilm'], cbs=SaveModelCallback('perplexity'))
-    learn = learner(dls)
-    before = learn.model.head.weight.clone()
-    for start in (-1, 4, 9, 1.5, '2'):
-        for method in ('fit', 'fit_one_cycle', 'fit_flat_cos'):
-            with pytest.raises(ValueError, match='start_epoch=.* from 0 to below .*, 4$'):
-                fitted(learn, 4, method=method, start_epoch=start)
-    with pytest.raises(ValueError, match='start_epoch'):
-        fitted(learn, 3, method='fine_tune', start_epoch=1)
-    fitted(learn, 0)
-    assert learn.model.head.weight.equal(before)
 
 @pytest.mark.parametrize('name', ['labels', 'tags'])
 def test_tasks_in_bfloat16(task_learners, name):

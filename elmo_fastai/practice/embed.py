@@ -8,8 +8,9 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/embed.html.md"""
 __all__ = ['embed_file']
 
 # %% ../../nbs/library/embed.ipynb #c005
-import hashlib, json, os, shutil, sys, zipfile
-from contextlib import contextmanager, suppress
+import hashlib, json, shutil, sys
+from contextlib import suppress
+from glob import escape
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
@@ -23,7 +24,7 @@ from ..text.tokenizers import check_sentences, split_text, to_nfc
 from ..tokens import counted, one_warning
 from ..learner import evaluation_copy
 from ..elmo import Elmo, digest_of_state, encoder_state, joined, token_chars
-from .files import from_here, lock_folder, sync, whole_file
+from .files import from_here, lock_folder, whole_file
 
 
 # %% ../../nbs/library/embed.ipynb #c030
@@ -164,10 +165,9 @@ def position_of(tokens, word):
     sentence = f"{' '.join(tokens)!r:.200}"
     if isinstance(word, str): word = to_nfc(word)
     places = [t for t,token in enumerate(tokens) if word in (t, to_nfc(token))]
-    require(places, f"{word!r} is neither a token of {sentence} nor one of its "
-            f"{len(tokens)} positions, which are counted from 0")
-    require(len(places) == 1, f"{word!r} occurs {len(places)} times in {sentence}: give one of "
-            f"the positions {', '.join(map(str, places))} in place of the word")
+    found = ', '.join(map(str, places)) or 'none'
+    require(len(places) == 1, f"{word!r} stands in {sentence} at the positions {found}: name one "
+            f"word, or one of the {len(tokens)} positions, which are counted from 0")
     return places[0]
 
 # %% ../../nbs/library/embed.ipynb #n12
@@ -216,16 +216,18 @@ FORMAT = 'elmo_fastai.vectors'
 
 def portions_in(folder): return sorted(folder.glob('[0-9]'*9 + '.npz'))
 
-def load(file, name):
-    with as_error(CheckpointError, f"{file} is damaged: delete it, and call again"):
-        with np.load(file) as f: return f[name]
+def vectors_in(portion):
+    "Yields (number, vectors) of the lines of a portion"
+    with as_error(CheckpointError, f"{portion} is damaged: delete it, and call again"):
+        with np.load(portion) as arrays:
+            for name in arrays.files: yield int(name), arrays[name]
 
 def finished(folder):
     "(the portions that follow each other, the number of the line behind them)"
     files, start = [], 0
     while (file := folder/f'{start:09d}.npz').exists():
         files.append(file)
-        start = int(load(file, 'numbers')[-1]) + 1
+        for number,_ in vectors_in(file): start = number + 1
     return files, start
 
 def begin(folder, job, overwrite):
@@ -240,21 +242,16 @@ def begin(folder, job, overwrite):
     with whole_file(file) as part: part.write_text(job, 'utf-8')
 
 def save_portion(file, lines, elmo, settings):
-    "Embed lines (number, tokens), and keep their vectors, joined"
+    "Embed lines (number, tokens), and keep their vectors"
     vectors = embed_window(elmo, [tokens for _,tokens in lines], **settings)
-    if settings['pool']: vectors = [v[..., None, :] for v in vectors]
     with whole_file(file) as part, open(part, 'wb') as f:
-        np.savez(f, vectors=np.concatenate(vectors, -2), lens=[v.shape[-2] for v in vectors],
-                 numbers=[number for number,_ in lines])
+        np.savez(f, **{str(number): v for (number,_),v in zip(lines, vectors)})
 
-def embedded(folder, job, failed):
-    "Yields (number, vectors) of each line; tells `failed` where these are not finite"
-    for file in finished(folder)[0]:
-        ends = np.cumsum(load(file, 'lens'))[:-1]
-        vectors = np.split(load(file, 'vectors'), ends, -2)
-        for number,v in zip(load(file, 'numbers').tolist(), vectors):
-            if np.isfinite(v).all(): yield number, v[..., 0, :] if job['pool'] else v
-            else: failed[number] = f"has vectors that are not finite in {job['dtype']}"
+def embedded(files, dtype, failed):
+    "Yields (number, vectors) of the lines of portions; tells `failed` where these are not finite"
+    for number,v in chain.from_iterable(map(vectors_in, files)):
+        if np.isfinite(v).all(): yield number, v
+        else: failed[number] = f"has vectors that are not finite in {dtype}"
 
 # %% ../../nbs/library/embed.ipynb #f5
 def write_hdf5(path, vectors, texts, job):
@@ -269,62 +266,53 @@ def write_hdf5(path, vectors, texts, job):
         f.attrs['elmo_fastai'] = json.dumps(job)
 
 def write_npz(path, vectors, texts, job):
-    "An array for each line, named by its number; if pooled one for all, and one of their numbers"
-    if job['pool']:
-        found = dict(vectors)
-        arrays = dict(vectors=np.array([*found.values()]), lines=np.array([*found], int))
-        with open(path, 'wb') as f: return np.savez(f, **arrays)
-    with zipfile.ZipFile(path, 'w') as archive:
-        for number,v in vectors:
-            with archive.open(f'{number}.npy', 'w', force_zip64=True) as f:
-                np.lib.format.write_array(f, np.ascontiguousarray(v))
+    "The vectors of whole lines in one array, and the numbers of these lines in another"
+    found = dict(vectors)
+    arrays = dict(vectors=np.array([*found.values()]), lines=np.array([*found], int))
+    with open(path, 'wb') as f: np.savez(f, **arrays)
 
 WRITERS = {'.hdf5': write_hdf5, '.h5': write_hdf5, '.npz': write_npz}
 
 # %% ../../nbs/library/embed.ipynb #f6
-def clear(folder):
-    "Removes what a job has left in its folder; a foreign file stays"
-    parts = [*folder.glob(f".{'[0-9]'*9}.npz-*.part"), *folder.glob('.job.json-*.part')]
-    ours = [*portions_in(folder), folder/'job.json', folder/'.whole.part', *parts]
-    for file in ours: file.unlink(missing_ok=True)
+def clear(folder, out):
+    "Removes what a job has left; a foreign file stays"
+    parts = [*folder.glob(f".{'[0-9]'*9}.npz-*.part"), *folder.glob('.job.json-*.part'),
+             *out.parent.glob(f'.{escape(out.name)}-*.part')]
+    for file in (*portions_in(folder), folder/'job.json', *parts): file.unlink(missing_ok=True)
 
 def finish(folder, out, texts, job, failed):
     "Writes the output, and removes the portions"
+    files, _ = finished(folder)
     # HDF5 does not end well on a full disk; and a data set takes some hundred bytes by itself
-    need = 1000*len(texts) + sum(file.stat().st_size for file in portions_in(folder))
+    need = 1000*len(texts) + sum(file.stat().st_size for file in files)
     require(shutil.disk_usage(folder).free > need, f"no space is left for {out}, which needs "
             f"{need:,} bytes", OSError)
-    new = folder/'.whole.part'
-    try: WRITERS[out.suffix.lower()](new, embedded(folder, job, failed), texts, job)
-    except RuntimeError as e: raise OSError(f"{out} can't be written: {e}") from e         # HDF5's
-    if len(failed) == len(texts): clear(folder)
-    require(len(failed) < len(texts), f"None of the {len(texts):,} rows can be embedded: number 0 "
-            f"{failed.get(0)}", ValueError)
-    if out.exists(): shutil.copymode(out, new)
-    sync(new)
-    os.replace(new, out)
-    sync(out.parent)
-    clear(folder)
+    vectors = embedded(files, job['dtype'], failed)
+    with whole_file(out) as part:
+        try: WRITERS[out.suffix.lower()](part, vectors, texts, job)
+        except RuntimeError as e: raise OSError(f"{out} can't be written: {e}") from e     # HDF5's
+        if len(failed) == len(texts): clear(folder, out)
+        require(len(failed) < len(texts), f"None of the {len(texts):,} rows can be embedded: "
+                f"number 0 {failed.get(0)}", ValueError)
+    clear(folder, out)
 
-@contextmanager
-def kept(folder):
-    "An interruption or a full disk says what is kept"
-    def stop(kind, why):
-        place = f"what was embedded is kept in {folder}, and the same call goes on from there"
-        return kind(f"{why}; {place if portions_in(folder) else 'nothing was done yet'}")
-    try: yield
-    except KeyboardInterrupt: raise stop(KeyboardInterrupt, 'interrupted') from None
-    except (MemoryError, torch.OutOfMemoryError) as e:
-        raise stop(MemoryError, 'the memory is not enough, take a smaller budget') from e
-    except OSError as e: raise stop(OSError, e) from e
-    finally:
-        (folder/'.whole.part').unlink(missing_ok=True)
-        if not portions_in(folder): clear(folder)
+def check_place(out, folder, pool, overwrite):
+    "Raises `ValueError` where a file can't be written, or its job not be begun"
+    def check(ok, why): require(ok, f"{why}, or name another file with --out", ValueError)
+    ending = out.suffix.lower()
+    check(ending in WRITERS, f"{out} should end in one of {', '.join(WRITERS)}")
+    check(pool or ending != '.npz', f"{out} would hold a vector per text: say --pool mean")
+    is_free = not out.exists() or overwrite and out.is_file()
+    check(is_free, f"{out} exists already: say --overwrite to replace a file")
+    job = folder/'job.json'
+    is_new = not any(folder.glob('[!.]*'))
+    is_ours = job.is_file() and FORMAT in job.read_text('utf-8', 'replace')
+    check(is_new or is_ours, f"{folder} holds something that is not of a job of ours: move it")
 
 # %% ../../nbs/library/embed.ipynb #f9
 def embed_file(
     source,                 # a file, a table, a data set, a list, see [Reading](read.ipynb)
-    out,                    # a file to write: .hdf5 (.h5) or .npz
+    out,                    # a file to write: .hdf5 (.h5), or with `pool` also .npz
     elmo:Elmo,              # its tokenizer splits the texts
     layers='all',           # 'all', 'mix' or the number of one
     text_col=None,          # of a table, with the texts; None: one of the usual names
@@ -342,23 +330,15 @@ def embed_file(
     require(max_tokens >= 1, f"max_tokens is {max_tokens}, and must be at least 1", ValueError)
     out = Path(out).expanduser().resolve()
     folder = out.with_name(f'{out.name}.part')
-    job_file = folder/'job.json'
-    is_new = not any(folder.glob('[!.]*'))
-    is_ours = job_file.is_file() and FORMAT in job_file.read_text('utf-8', 'replace')
-    def check(ok, why): require(ok, f"{why}, or name another file with --out", ValueError)
-    def check_out():
-        is_free = not out.exists() or overwrite and out.is_file()
-        check(is_free, f"{out} exists already: say --overwrite to replace a file")
-    check_out()
-    check(out.suffix.lower() in WRITERS, f"{out} should end in one of {', '.join(WRITERS)}")
-    check(is_new or is_ours, f"{folder} holds something that is not of a job of ours: move it")
+    place = out, folder, settings['pool'], overwrite
+    check_place(*place)
     table = to_table(source, token_col)
     texts = texts_of(table, text_col, token_col)
     text_hash, failed = look_through(texts, elmo, max_tokens)
     job = dict(settings, format=FORMAT, max_tokens=max_tokens, model=digest(elmo), text=text_hash)
     del job['budget']
-    with lock_folder(folder), kept(folder):
-        check_out()             # another process may just have ended
+    with lock_folder(folder):
+        check_place(*place)     # another process may just have ended
         begin(folder, job, overwrite)
         _, start = finished(folder)
         if start: say(f"Going on after {start:,} rows that were embedded before")

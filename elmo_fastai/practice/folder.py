@@ -12,7 +12,6 @@ import hashlib, json, re
 from dataclasses import fields
 from importlib.resources import files as package_files
 from pathlib import Path
-from tempfile import TemporaryDirectory
 import torch
 from fastcore.basics import patch
 from torch import nn, Tensor
@@ -58,8 +57,6 @@ class Folder:
     def __init__(self, name):
         self.path = find_folder(name)
         file = self.path/'config.json'
-        require(file.exists(), f"{self.path} is no folder of a saved model: config.json is missing",
-                ModelFileError)
         with as_error(ModelFileError, f"{file} can't be read"):
             self.config = json.loads(file.read_bytes())
             require(FORMAT.items() <= self.config.items(), f"{file} is not of a model that this "
@@ -123,9 +120,7 @@ def named_tokenizer(name):
     return name or no_tokenizer
 
 class NoDraws(TorchFunctionMode):
-    """Inside, `normal_` leaves tensors as they are.
-
-    On the device meta it would import sympy, which takes longer than importing torch."""
+    "Inside, `normal_` does nothing: on the device meta it would import a compiler, for seconds"
     def __torch_function__(self, func, types, args=(), kwargs=None):
         if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
         return func(*args, **(kwargs or {}))
@@ -225,17 +220,6 @@ def save_pretrained(self:Elmo,
     extra = {'elmo.json': to_json(settings), 'mix.safetensors': weights_of(self.mixes),
              'README.md': card}
     return save_bilm(folder, lm, self.vocab, extra, self.char_vocab)
-
-@patch
-def push_to_hub(self:Elmo,
-    repo_id:str, # 'owner/name', or 'name' for your own account
-    **kwargs     # of `HfApi.create_repo`, such as `private=True`
-):               # the address of the commit
-    "Upload the model to the Hugging Face hub"
-    from huggingface_hub import HfApi
-    repo_id = HfApi().create_repo(repo_id, exist_ok=True, **kwargs).repo_id
-    with TemporaryDirectory() as folder:
-        return HfApi().upload_folder(repo_id=repo_id, folder_path=self.save_pretrained(folder))
 
 # %% ../../nbs/library/folder.ipynb #d11
 @patch(cls_method=True)
