@@ -6,8 +6,7 @@ packages have a module of that name. Other files are about several modules, or a
 - texts at each entry (`test_doors`), answers in their places (`test_places`), tokenizers that can't
   be saved (`test_pickle`), books (`test_novels`), the model of the package (`test_box`), numbers of
   earlier versions (`test_golden`), files in AI2's format (`test_fixtures`);
-- studies: `test_attention`, `test_cost`, `test_state`, `test_neighbours`, `test_imdb`,
-  `test_instead`;
+- studies: `test_attention`, `test_neighbours`, `test_imdb`, `test_instead`;
 - pages, and what they show: `test_notebooks`, `test_chapters`, `test_drawings`, `test_site`,
   `test_explainer`, `test_live`;
 - the repository and its scripts: `test_repository`, `test_packaging`, `test_run`, `test_execute`,
