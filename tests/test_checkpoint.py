@@ -1,6 +1,6 @@
 "A training that breaks off at any moment goes on as if it had not"
 import errno, multiprocessing, os, pickle, random, signal, time, warnings
-from pathlib import Path
+from functools import partial
 
 import datasets, numpy as np, pytest, torch
 from fastai.basics import Adam, Callback, L, ranger, set_seed
@@ -11,7 +11,7 @@ from fastai.data.all import DataLoader
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.errors import CheckpointError
-from elmo_fastai.practice import checkpoint, files
+from elmo_fastai.practice import files
 from elmo_fastai.practice.checkpoint import (
     Checkpoints, Resume, checkpoints_in, find_checkpoint, resume)
 from elmo_fastai.practice.files import load_plain, save_plain
@@ -23,6 +23,8 @@ from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.batches import ElmoDataLoaders, EncodedText, LOADERS, TokenTypes
 from elmo_fastai.learner import CarryState, bilm_learner
 from elmo_fastai.practice.learners import TimeBudget
+from sources import source
+from steps import At
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('held_throughout')]
 
@@ -38,27 +40,36 @@ def no_waiting(monkeypatch):
     "Tests need not wait for the disk; the one with the killed processes does"
     monkeypatch.setattr(files, 'sync', lambda path: None)
 
-class Break(Callback):
-    order = 99
-    def __init__(self, n): self.n = n
-    def after_batch(self):
-        if self.training and self.train_iter == self.n: raise KeyboardInterrupt()
+def loaders(corpus, kind, **args):
+    if kind != 'streamed':
+        size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
+        return ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
+    data = corpus
+    if isinstance(corpus, Corpus):
+        data = datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
+    usual = dict(n_valid=9, buffer=30, tokenizer='space', bs=8, device='cpu', n_batches=8)
+    return stream_loaders(data, **usual | args)
 
-def build(corpus, *cbs, kind='sentences', seed=1, config=config(), **kwargs):
+def build(corpus, *cbs, kind='sentences', seed=1, config=config(), frozen=False, **kwargs):
     set_seed(seed)
-    size = dict(bs=4, seq_len=16) if kind == 'stream' else dict(bs=16)
-    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
-    learn = bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
+    learn = bilm_learner(loaders(corpus, kind), config, **dict(bf16=False, cbs=list(cbs)) | kwargs)
     learn.remove_cb(learn.progress)
     learn.logger = lambda *_: None
+    if frozen:
+        learn.recorder.train_metrics = True
+        learn.freeze_to(2)
     return learn
 
 def fit(learn, method='fit_one_cycle', args=(3, 1e-2), **kwargs):
     getattr(learn, method)(*args, **kwargs)
     return learn
 
+def stop(cb): raise KeyboardInterrupt()
+
 def broken(learn, n, **how):
-    with learn.added_cbs(Break(n)), pytest.raises(KeyboardInterrupt): fit(learn, **how)
+    at = At(n, stop, 'after_batch')
+    at.order = 99
+    with learn.added_cbs(at), pytest.raises(KeyboardInterrupt): fit(learn, **how)
 
 def resumed(learn, path):
     resume(learn, path)
@@ -77,16 +88,6 @@ def equal(a, b):
     for name,v in a.items():
         assert torch.equal(v, b[name]) if isinstance(v, torch.Tensor) else v == b[name], name
 
-def check_broken_at(n, new, folder, **how):
-    "Is the training that breaks off after `n` steps, and is resumed, the one that does not?"
-    whole = result(fit(new(), **how))
-    broken(new(often(folder)), n, **how)
-    again = new(Checkpoints(folder), seed=5)
-    torch.rand(3), random.random(), np.random.rand()
-    resume(again, folder)
-    equal(result(fit(again, **how)), whole)
-    return whole
-
 @pytest.fixture(scope='module')
 def whole(corpus): return result(fit(build(corpus)))
 
@@ -100,17 +101,20 @@ class FP16(MixedPrecision):
         self.learn.scaler = torch.amp.GradScaler('cpu', **scale)
 
 def save(): return SaveModelCallback(monitor='perplexity_fwd', comp=np.less)
-def stop(): return EarlyStoppingCallback(patience=1)
+def early(): return EarlyStoppingCallback(patience=1)
 
 CASES = dict(
-    sentences=dict(), stream=dict(kind='stream', at=20), bf16=dict(bf16=True), fp16=dict(cbs=[FP16]),
+    sentences=dict(), stream=dict(kind='stream', at=20), bf16=dict(bf16=True),
+    fp16=dict(cbs=[FP16]),
     carried=dict(kind='stream', cbs=[CarryState], at=30),
-    best=dict(cbs=[save, stop], fit=dict(args=(4, .3))),
+    streamed=dict(kind='streamed'), streamed_on=dict(kind='streamed', at=5),
+    best=dict(cbs=[save, early], fit=dict(args=(4, .3))),
     plateau=dict(cbs=[lambda: ReduceLROnPlateau(patience=1)], fit=dict(method='fit', args=(4, .1))),
     flat=dict(fit=dict(method='fit_flat_cos')), constant=dict(fit=dict(method='fit')),
     adagrad=dict(opt='adagrad', fit=dict(args=(2, .1))), adam=dict(opt=Adam),
     ranger=dict(opt=ranger), accumulated=dict(cbs=[lambda: GradientAccumulation(40)]),
     sliced=dict(fit=dict(args=(2, slice(1e-3, 1e-2)))),
+    frozen=dict(frozen=True, opt=Adam),
     sampled=dict(config=config(filters=((1, 8),), softmax='sampled', n_negative=20)))
 
 @pytest.mark.parametrize('case', CASES)
@@ -119,7 +123,11 @@ def test_the_same_bits_as_without_the_interruption(corpus, tmp_path, case):
     how, at, cbs = dict(args=(2, 1e-2)) | c.pop('fit', {}), c.pop('at', 11), c.pop('cbs', [])
     def new(*more, **kw):
         return build(corpus, *[cb() for cb in cbs], *more, path=tmp_path, **c, **kw)
-    check_broken_at(at, new, tmp_path/'run', **how)
+    whole = result(fit(new(), **how))
+    broken(new(often(tmp_path/'run')), at, **how)
+    again = new(Checkpoints(tmp_path/'run'), seed=5)
+    torch.rand(3), random.random(), np.random.rand()
+    equal(result(fit(resumed(again, tmp_path/'run'), **how)), whole)
 
 @pytest.mark.parametrize('n', [1, 8, 15, 24])
 def test_every_place_in_an_epoch(corpus, whole, tmp_path, n):
@@ -138,9 +146,8 @@ def test_from_the_start_and_from_the_ends_of_epochs(corpus, whole, tmp_path):
 def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
     "By a clock that counts steps: at the end of an epoch, within one, and after the last step"
     def how():
-        ticks = []
-        def clock(): ticks.append(1); return float(len(ticks))
-        return dict(args=(999, 1e-2), cbs=TimeBudget(22, clock))
+        ticks = iter(range(1, 999))
+        return dict(args=(999, 1e-2), cbs=TimeBudget(22, lambda: float(next(ticks))))
     whole = result(fit(build(corpus), **how()))
     broken(build(corpus, often(tmp_path)), n, **how())
     again = result(fit(resumed(build(corpus, seed=5), tmp_path), **how()))
@@ -148,9 +155,9 @@ def test_a_budget_of_time_goes_on_with_the_rest(corpus, tmp_path, n):
     assert abs(len(again['losses']) - len(whole['losses'])) <= 1
 
 def test_resumed_many_times_in_a_learner_that_was_used_before(corpus, whole, tmp_path):
-    "lr_find and validate between `resume` and `fit` are no fit; a fit afterwards is an ordinary one"
+    "lr_find and validate before `fit` are no fit; a fit afterwards is an ordinary one"
     broken(build(corpus, often(tmp_path/'run')), 2)
-    for n in (5, 6): broken(resumed(build(corpus, often(tmp_path/'run')), tmp_path/'run'), n)
+    for n in (3, 1): broken(resumed(build(corpus, often(tmp_path/'run')), tmp_path/'run'), n)
     learn = resumed(build(corpus, Checkpoints(tmp_path/'run'), seed=8), tmp_path/'run')
     learn.validate()
     learn.lr_find(num_it=8, show_plot=False)
@@ -160,26 +167,11 @@ def test_resumed_many_times_in_a_learner_that_was_used_before(corpus, whole, tmp
     learn.remove_cb(Checkpoints)
     assert len(fit(learn, args=(1, 1e-3)).recorder.losses) == 8
 
-def test_training_metrics_and_frozen_layers(corpus, tmp_path):
-    def new(*cbs, **kwargs):
-        learn = build(corpus, *cbs, opt=Adam, **kwargs)
-        learn.recorder.train_metrics = True
-        learn.freeze_to(2)
-        return learn
-    check_broken_at(11, new, tmp_path)
-    with pytest.raises(CheckpointError, match='another training'):
-        fit(resumed(build(corpus, opt=Adam), tmp_path))
-
-@pytest.mark.parametrize('n', [5, 12])
-def test_training_on_a_stream(corpus, tmp_path, n):
-    data = datasets.Dataset.from_dict({'text': [*corpus.train, None, ' ']})
-    def new(*cbs, seed=1):
-        learn = build(corpus, *cbs, seed=seed)
-        learn.dls.loaders[0] = stream_loaders(
-            data, n_valid=9, buffer=30, tokenizer='space', bs=8, device='cpu', n_batches=5,
-            vocab=learn.dls.vocab, seed=seed).train
-        return learn
-    check_broken_at(n, new, tmp_path)
+@pytest.mark.parametrize('was', [True, False])
+def test_a_training_goes_on_in_its_precision(corpus, tmp_path, was):
+    whole = result(fit(build(corpus, bf16=was)))
+    broken(build(corpus, often(tmp_path), bf16=was), 11)
+    equal(result(fit(resumed(build(corpus, bf16=not was, seed=5), tmp_path))), whole)
 
 @pytest.mark.parametrize('kind,kwargs', [
     ('sentences', dict(bs=8)), ('sentences', dict(bs=8, max_tokens=60)),
@@ -196,73 +188,50 @@ def test_skipped_batches(corpus, kind, kwargs):
         check(a, b)                                          # the next epoch is whole
     with pytest.raises(ValueError): a.skip(-1)
 
-def test_a_loader_that_can_not_skip_is_refused(corpus, tmp_path):
-    learn = build(corpus, Checkpoints(tmp_path))
-    learn.dls.loaders[0] = DataLoader(list(learn.dls.train), bs=None)
-    with pytest.raises(CheckpointError, match="DataLoader can't leave out"): fit(learn)
-
 # killed
 
-def train(folder, out):
+def train(what, folder, out):
     "What the process does that is killed: begin or go on; in the end write the weights"
     torch.set_num_threads(1)
     warnings.simplefilter('ignore')
-    corpus = toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
-    learn = build(corpus, often(folder), CarryState(), kind='stream', path=folder)
-    if checkpoints_in(folder): resume(learn, folder)
+    again = checkpoints_in(folder)
+    how = dict(seed=1 + bool(again), path=folder)
+    if what == 'carried':
+        text = toy_corpus(n_train=120, n_valid=24, n_test=1, n_unseen=1)
+        learn = build(text, often(folder), CarryState(), kind='stream', **how)
+    else:
+        (home := folder.with_name(f'files of {os.getpid()}')).mkdir()
+        text = source(what, home)
+        learn = build(text, often(folder), kind='streamed', **how)
+    if again: resume(learn, folder)
     fit(learn, args=(2, 1e-2))
     save_file({name: w.contiguous() for name,w in learn.model.state_dict().items()}, out)
 
-def forked(*args):
-    process = multiprocessing.get_context('fork').Process(target=train, args=args)
-    process.start()
-    return process
-
-def test_killed_at_random_moments(tmp_path, monkeypatch):
+@pytest.mark.parametrize('what', ['carried', 'text', 'jsonl', 'parquet', 'hub', 'shuffled_twice'])
+def test_killed_at_random_moments(tmp_path, monkeypatch, what):
     monkeypatch.undo()                                               # the disk is waited for
     rng, lives = random.Random(time.time_ns()), 0
     outs = {name: tmp_path/f'{name}.safetensors' for name in ('whole', 'killed')}
-    start = time.monotonic()
-    (process := forked(tmp_path/'whole', outs['whole'])).join()
-    took = time.monotonic() - start
+    def start(name):
+        process = multiprocessing.get_context('fork').Process(
+            target=train, args=(what, tmp_path/name, outs[name]))
+        process.start()
+        return process
+    def newest(): return max([int(path.stem) for path in checkpoints_in(tmp_path/'killed')] + [-1])
+    (process := start('whole')).join()
     assert process.exitcode == 0
+    n_kills = 6 if what == 'carried' else 1
     while not outs['killed'].exists():
-        process = forked(tmp_path/'killed', outs['killed'])
-        before = checkpoints_in(tmp_path/'killed')
-        while process.is_alive() and checkpoints_in(tmp_path/'killed') == before: time.sleep(.002)
-        process.join(rng.uniform(0, took/4 if lives < 6 else took))
+        process, last = start('killed'), newest() + rng.randint(1, 5)
+        while process.is_alive() and newest() < last: time.sleep(.002)
+        if lives >= n_kills: process.join()
+        time.sleep(rng.uniform(0, .05))
         if process.is_alive(): os.kill(process.pid, signal.SIGKILL)
         process.join()
         assert process.exitcode in (0, -signal.SIGKILL)
         lives += 1
     assert lives > 1
     equal(*map(load_file, outs.values()))
-
-# asked to stop
-
-@pytest.mark.parametrize('training', [True, False])
-def test_asked_to_end(corpus, whole, tmp_path, training):
-    "The last step is kept; where an epoch is done, the whole epoch"
-    class Ask(Callback):
-        order = 50
-        def after_batch(self):
-            if self.epoch == 1 and self.training == training and self.iter == 1:
-                self.learn.checkpoints.asked = True
-    fit(build(corpus, Ask(), Checkpoints(tmp_path, minutes=99)))
-    saved = find_checkpoint(tmp_path)
-    assert (saved['epoch'], saved['batches']) == ((1, 2) if training else (2, 0))
-    equal(result(fit(resumed(build(corpus, Checkpoints(tmp_path), seed=2), tmp_path))), whole)
-
-def test_a_diverging_training_is_not_kept(corpus, tmp_path, capsys):
-    class Spoil(Callback):
-        order = 80
-        def after_batch(self):
-            if self.training and self.train_iter == 11:
-                next(self.model.parameters()).data.fill_(float('inf'))
-    fit(build(corpus, Spoil(), often(tmp_path, keep=99)))
-    assert 'take a lower learning rate' in capsys.readouterr().out
-    for path in checkpoints_in(tmp_path):
-        assert all(w.isfinite().all() for w in load_plain(path)['model'].values())
 
 # what does not fit
 
@@ -273,14 +242,12 @@ def run(corpus, tmp_path_factory):
     return folder
 
 @pytest.mark.parametrize('says,how,make', [
-    ('epochs was 3, now it is 4', dict(args=(4, 1e-2)), {}),
-    ('schedule of lr was', dict(args=(3, 2e-2)), {}),
-    ('schedule of mom was', dict(moms=(.9, .8, .9)), {}), ('schedule|rates', dict(method='fit'), {}),
-    ('rates, weight decay was', dict(wd=.5), {}), ('batches an epoch was 8', {}, None),
-    ('optimiser was AdamW, now it is Adagrad', {}, dict(opt='adagrad')),
-    (r'was \[.*\], now it is \[', {}, dict(config=config(hidden_dim=32))),
-    ('was .*, now it is None', {}, dict(config=config(n_layers=1))),
-    ('parts was', {}, dict(cbs=[EarlyStoppingCallback()]))])
+    ('epochs', dict(args=(4, 1e-2)), {}), ('schedule of lr', dict(args=(3, 2e-2)), {}),
+    ('schedule of mom', dict(moms=(.9, .8, .9)), {}), ('schedule|rates', dict(method='fit'), {}),
+    ('weight decay', dict(wd=.5), {}), ('batches', {}, None),
+    ('AdamW, now it is Adagrad', {}, dict(opt='adagrad')), ('False', {}, dict(frozen=True)),
+    ('was', {}, dict(config=config(hidden_dim=32))), ('None', {}, dict(config=config(n_layers=1))),
+    ('parts', {}, dict(cbs=[EarlyStoppingCallback()]))])
 def test_other_trainings_are_refused(corpus, run, says, how, make):
     twice = Corpus('two', dict(train=corpus.train*2, valid=corpus.valid), 'space')
     learn = build(twice) if make is None else build(corpus, **make)
@@ -289,25 +256,27 @@ def test_other_trainings_are_refused(corpus, run, says, how, make):
     assert str(run) in str(e.value)
     equal(before, dict(learn.model.state_dict()))
 
-def test_what_is_kept_and_what_is_refused(corpus, run, monkeypatch):
-    assert find_checkpoint(run)['run'] == dict(corpus='toy', lr=.01) and len(checkpoints_in(run)) == 3
-    with pytest.raises(CheckpointError, match='`resume` it, or take another folder'):
-        fit(build(corpus, Checkpoints(run)))
-    said = []
-    monkeypatch.setattr(torch, 'get_num_threads', lambda: 7)
-    resume(build(corpus), run, said.append)
-    assert len(said) == 1 and 'threads was 1, now it is 7' in said[0]
+def test_what_is_kept_and_what_is_refused(corpus, run, tmp_path):
+    assert find_checkpoint(run)['run'] == dict(corpus='toy', lr=.01)
+    assert len(checkpoints_in(run)) == 3
+    with pytest.raises(CheckpointError, match='resume'): fit(build(corpus, Checkpoints(run)))
     class Odd(Callback):
         kept = 'thing',
         def before_fit(self): self.thing = [object()]
     with pytest.raises(TypeError, match='thing is of type object'):
-        fit(build(corpus, Odd(), Checkpoints(run.with_name('odd'))))
+        fit(build(corpus, Odd(), Checkpoints(tmp_path/'odd')))
+    learn = build(corpus, Checkpoints(tmp_path))
+    learn.dls.loaders[0] = DataLoader(list(learn.dls.train), bs=None)
+    with pytest.raises(CheckpointError, match="DataLoader can't leave out"): fit(learn)
+    for place in (tmp_path/'nowhere', tmp_path):
+        with pytest.raises(CheckpointError, match='no checkpoint'): find_checkpoint(place)
 
-@pytest.mark.parametrize('was', [True, False])
-def test_a_training_goes_on_in_its_precision(corpus, tmp_path, was):
-    whole = result(fit(build(corpus, bf16=was)))
-    broken(build(corpus, often(tmp_path), bf16=was), 11)
-    equal(result(fit(resumed(build(corpus, bf16=not was, seed=5), tmp_path))), whole)
+def test_a_diverging_training_is_not_kept(corpus, tmp_path):
+    def spoil(cb): next(cb.model.parameters()).data.fill_(float('inf'))
+    fit(build(corpus, At(12, spoil), often(tmp_path, keep=99)))
+    assert len(checkpoints_in(tmp_path)) == 13
+    for path in checkpoints_in(tmp_path):
+        assert all(w.isfinite().all() for w in load_plain(path)['model'].values())
 
 # damaged files, disks
 
@@ -320,7 +289,8 @@ def flip(path):
     path.write_bytes(data)
 
 DAMAGE = dict(
-    cut=lambda f: f.write_bytes(f.read_bytes()[:-99]), a_bit=flip, empty=lambda f: f.write_bytes(b''),
+    cut=lambda f: f.write_bytes(f.read_bytes()[:-99]), a_bit=flip,
+    empty=lambda f: f.write_bytes(b''),
     a_folder=lambda f: (f.unlink(), f.mkdir()), text=lambda f: f.write_text('epoch 3'),
     foreign=lambda f: save_plain(dict(weight=torch.ones(3)), f),
     a_list=lambda f: save_plain([1], f), a_pickle=lambda f: f.write_bytes(pickle.dumps(dict(a=1))),
@@ -331,46 +301,23 @@ def test_a_damaged_one_is_named_and_the_older_one_taken(corpus, whole, run, tmp_
     for path in checkpoints_in(run): (tmp_path/path.name).write_bytes(path.read_bytes())
     path, older = checkpoints_in(tmp_path)[:2]
     DAMAGE[what](path)
-    with pytest.raises(CheckpointError) as e: find_checkpoint(path)
-    assert path.name in str(e.value) and len(str(e.value)) < 500
+    with pytest.raises(CheckpointError, match=path.name): find_checkpoint(path)
     said = []
     assert find_checkpoint(tmp_path, said.append)['path'] == older
     assert len(said) == 1 and path.name in said[0]
-    equal(result(fit(resumed(build(corpus, seed=3), older))), whole)
+    if what == 'cut': equal(result(fit(resumed(build(corpus, seed=3), older))), whole)
     for path in checkpoints_in(tmp_path)[1:]: flip(path)
     with pytest.raises(CheckpointError): find_checkpoint(tmp_path, said.append)
 
-@pytest.mark.parametrize('place', ['nowhere', ''])
-def test_no_checkpoint(tmp_path, place):
-    with pytest.raises(CheckpointError, match='There is no checkpoint in'):
-        find_checkpoint(tmp_path/place)
-
-@pytest.mark.parametrize('module,name', [(checkpoint, 'save_plain'), (files, 'sync'),
-                                         (os, 'replace')], ids=['write', 'sync', 'rename'])
+@pytest.mark.parametrize('module,name', [(files, 'sync'), (os, 'replace'), (torch, 'save')],
+                         ids=['sync', 'rename', 'write'])
 def test_a_disk_that_fails(corpus, whole, tmp_path, monkeypatch, module, name):
-    "The training goes on and the old checkpoint stays; at the beginning it is an error"
+    "The old checkpoint stays, and goes on when there is room"
     broken(build(corpus, often(tmp_path)), 3)
     before = checkpoints_in(tmp_path)
     def fail(*args, **kwargs): raise OSError(errno.ENOSPC, 'No space left on device')
-    monkeypatch.setattr(module, name, fail)
-    learn = resumed(build(corpus, often(tmp_path)), tmp_path)
-    with pytest.warns(UserWarning, match='No space left'): equal(result(fit(learn)), whole)
+    with monkeypatch.context() as patch, pytest.raises(OSError, match='No space left'):
+        patch.setattr(module, name, fail)
+        fit(resumed(build(corpus, often(tmp_path)), tmp_path))
     assert checkpoints_in(tmp_path) == before and not list(tmp_path.glob('.*.part'))
-    with pytest.raises(CheckpointError, match='No checkpoint could be written'):
-        fit(build(corpus, Checkpoints(tmp_path/'new')))
-
-def test_a_file_of_limited_size(corpus, whole, tmp_path):
-    "What the system says where a file can't grow, too"
-    import resource
-    was = resource.getrlimit(resource.RLIMIT_FSIZE)
-    class Full(Callback):
-        order = 1
-        def before_train(self):
-            limit = 20_000 if self.epoch == 1 else was[0]
-            resource.setrlimit(resource.RLIMIT_FSIZE, (limit, was[1]))
-    try:
-        learn = build(corpus, Full(), often(tmp_path, keep=99))
-        with pytest.warns(UserWarning, match='The training goes on'): fit(learn)
-    finally: resource.setrlimit(resource.RLIMIT_FSIZE, was)
-    equal(result(learn), whole)
-    assert find_checkpoint(tmp_path)['epoch'] == 3
+    equal(result(fit(resumed(build(corpus), tmp_path))), whole)

@@ -49,8 +49,7 @@ def state_of_training(learn, begun):
     "All that the rest of a training depends on; `begun`: the training loader's generator"
     train = learn.dls.train
     position = train.state_dict() if hasattr(type(train), 'state_dict') else None
-    rng = {name: state for name,state in get_random_states().items() if name.endswith('_state')}
-    own = dict(begun=begun, position=position, rng=rng,
+    own = dict(begun=begun, position=position, rng=get_random_states(),
                loaders=[dl.rng.getstate() for dl in learn.dls.loaders],
                parts=[state_of(part) for part in parts_of(learn)])
     scaler = getattr(learn, 'scaler', None)
@@ -74,30 +73,23 @@ def put_back(learn, saved):
         for name,value in to_device(state, device).items(): setattr(part, name, value)
     for dl,generator in zip(learn.dls.loaders, own['loaders'], strict=True):
         dl.rng.setstate(generator)
-    set_random_states(**get_random_states() | own['rng'])
+    set_random_states(**own['rng'])
 
 # %% ../../nbs/library/checkpoint.ipynb #d03
 def settings_of(learn):
     "What must be the same for a training to go on"
-    settings = {name: list(weight.shape) for name,weight in learn.model.state_dict().items()}
+    settings = {name: [list(weight.shape), weight.requires_grad]
+                for name,weight in learn.model.named_parameters()}
     settings |= {'processes': n_processes(), 'epochs': learn.n_epoch,
                  'batches an epoch': len(learn.dls.train), 'bf16': getattr(learn, 'bf16', False),
                  'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
                  'rates, weight decay': [[h.get('lr'), h.get('wd')] for h in learn.opt.hypers],
-                 'frozen': [name for name,weight in learn.model.named_parameters()
-                            if not weight.requires_grad],
                  'parts': [type(part).__name__ for part in parts_of(learn)]}
     for cb in learn.cbs:
         for name,schedule in getattr(cb, 'scheds', {}).items():
             rates = [np.asarray(schedule(x)).tolist() for x in (0., .1, .3, .6, .9, 1.)]
             settings[f'schedule of {name}'] = rates
     return settings
-
-# %% ../../nbs/library/checkpoint.ipynb #d04
-def machine(learn):
-    "What the last digits of a training depend on"
-    return dict(torch=str(torch.__version__), threads=torch.get_num_threads(),
-                device=str(next(learn.model.parameters()).device))
 
 # %% ../../nbs/library/checkpoint.ipynb #d04b
 def checkpoints_in(folder)->list:
@@ -110,23 +102,21 @@ def find_checkpoint(path, say=warnings.warn)->dict:
     "Reads a checkpoint, or the newest good one in a folder; tells `say` about damaged ones"
     path = Path(path)
     files = [path] if path.is_file() else checkpoints_in(path)
+    require(files, f"There is no checkpoint in {path}", CheckpointError)
     for file in files:
         try:
             with as_error(CheckpointError, f"{file} can't be read as a checkpoint"):
-                saved = dict(load_plain(file), path=file)
+                saved = load_plain(file)
                 require(saved['own'] and saved['epoch'] >= 0, "it has no epoch", ValueError)
-                return saved
+                return saved | dict(path=file)
         except CheckpointError as e:
             if file == files[-1]: raise
             say(f"{e}. Going on from an older one.")
-    raise CheckpointError(f"There is no checkpoint in {path}")
 
 # %% ../../nbs/library/checkpoint.ipynb #d06
 class Checkpoints(FitCallback):
     "Write the whole training every few minutes and after each epoch; keep the newest ones"
     order = 90
-    asked = False        # set it, and the training writes one more and ends, as after Ctrl-C
-    has_broken_off = False   # it did: one process was asked, and all have ended
     def __init__(self,
         folder,              # of this training's checkpoints
         minutes:float=10.,   # between checkpoints within an epoch; 0: after each batch
@@ -141,47 +131,30 @@ class Checkpoints(FitCallback):
         require(hasattr(self.dls.train, 'skip'), f"{type(self.dls.train).__name__} can't leave out "
                 "batches that were done: take loaders of this library", CheckpointError)
         self.settings = settings_of(self.learn)
-        is_new = not any(isinstance(cb, Resume) for cb in self.learn.cbs)
-        if is_main() and is_new: require(
-            not checkpoints_in(self.folder), f"{self.folder} holds checkpoints of a training: "
-            "`resume` it, or take another folder", CheckpointError)
-        if is_new: self.write(0, 0)
+        if any(isinstance(cb, Resume) for cb in self.learn.cbs): return
+        if is_main(): require(not checkpoints_in(self.folder), f"{self.folder} holds checkpoints "
+                              "of a training: `resume` it, or take another folder", CheckpointError)
+        self.write(0, 0)
     def before_train(self):
         self.clock = time.monotonic()
         self.begun = self.dls.train.rng.getstate()
     def after_batch(self):
         if not self.training: return
         is_due = is_main() and time.monotonic() - self.clock >= 60*self.minutes
-        n_due, n_asked = add_up([is_due, self.asked])
-        if n_due or n_asked: self.write(self.epoch, self.iter + 1)
-        self.end_if(n_asked)
-    def after_epoch(self):
-        self.write(self.epoch + 1, 0)
-        self.end_if(add_up([self.asked])[0])
-    def end_if(self, n_asked):
-        self.has_broken_off = n_asked > 0
-        if n_asked: raise CancelFitException()
+        if add_up([is_due])[0]: self.write(self.epoch, self.iter + 1)
+    def after_epoch(self): self.write(self.epoch + 1, 0)
 
     def write(self, epoch:int, batches:int):
         "Write a checkpoint now: so many epochs are done, and so many batches of the next one"
         state = state_of_training(self.learn, self.begun if batches else None)
-        state |= dict(epoch=epoch, batches=batches, settings=self.settings, run=self.about,
-                      machine=machine(self.learn))
+        state |= dict(epoch=epoch, batches=batches, settings=self.settings, run=self.about)
         is_finite = all(weight.isfinite().all() for weight in state['model'].values())
-        if is_main() and is_finite: self.put(state)
-        self.clock = time.monotonic()
-
-    def put(self, state):
-        "Write the file, and remove what is older than the newest ones"
-        old = checkpoints_in(self.folder)
-        new = self.folder/f'{int(old[0].stem) + 1 if old else 0:06d}.pt'
-        try: save_plain(state, new)
-        except OSError as e:
-            why = f"No checkpoint could be written in {self.folder}: {e}"
-            if not old: raise CheckpointError(why) from e
-            warnings.warn(f"{why}. The training goes on; the newest is {old[0].name}.")
-        else:
+        if is_main() and is_finite:
+            old = checkpoints_in(self.folder)
+            number = int(old[0].stem) + 1 if old else 0
+            save_plain(state, self.folder/f'{number:06d}.pt')
             for path in old[self.keep-1:]: path.unlink()
+        self.clock = time.monotonic()
 
 # %% ../../nbs/library/checkpoint.ipynb #d07
 class Resume(SkipTo):
@@ -224,14 +197,10 @@ class Resume(SkipTo):
 def resume(
     learn:Learner,     # built as for the training that broke off
     path,              # a checkpoint, or the folder of all: the newest good one
-    say=warnings.warn, # is told about damaged ones, and about another machine
+    say=warnings.warn, # is told about damaged ones
 ) -> dict:             # the checkpoint: `epoch`, `batches`, `run`, …
     "Let `fit`, called as before, go on from a checkpoint"
     saved = path if isinstance(path, dict) else find_checkpoint(path, say)
-    for name,was in saved['machine'].items():
-        now = machine(learn)[name]
-        if was != now: say("The last digits may differ from the uninterrupted training: "
-                           f"{name} was {was}, now it is {now}.")
     learn.bf16 = saved['settings']['bf16']
     learn.remove_cbs([cb for cb in learn.cbs if isinstance(cb, Resume)])
     learn.add_cb(Resume(saved))

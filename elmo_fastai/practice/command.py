@@ -35,7 +35,8 @@ NOT_BOTH = (
     ('time', 'epochs', "--time and --epochs both say when a training ends: leave one out"),
     ('From', 'model', "--from takes a model as it is: leave --model out"),
     ('From', 'char_vocab', "--from takes a model with its letters: leave --char-vocab out"),
-    ('stream', 'token_col', "--stream reads no .conll: leave out --token-col"))
+    ('stream', 'token_col', "--stream reads no .conll: leave out --token-col"),
+    ('stream', 'char_vocab', "--char-vocab is of a whole text: leave it out, or --stream"))
 
 def are_files(corpus): return isinstance(corpus, list) and all(isinstance(o, Path) for o in corpus)
 def option(name): return f"--{name.lower().replace('_', '-')}"
@@ -43,9 +44,6 @@ def option(name): return f"--{name.lower().replace('_', '-')}"
 def check(said, kinds):
     "Raises `ValueError` where what was said can't be meant; `kinds`: the type of each argument"
     for one,other,why in NOT_BOTH: require(not {one, other} <= said.keys(), why, ValueError)
-    has_letters = said.get('char_vocab') == 'letters'
-    require(not has_letters or 'stream' not in said, "--char-vocab letters takes the letters of a "
-            "whole text: leave it out, or --stream", ValueError)
     for name,value in said.items():
         names = getattr(kinds.get(name), '__metadata__', [{}])[0].get('choices')
         require(names is None or value in names, f"{option(name)} is {value!r}, and must be one of "

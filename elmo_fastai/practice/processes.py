@@ -78,10 +78,8 @@ class OwnRows(ItemTransform):
 # %% ../../nbs/library/processes.ipynb #d04
 def share_of(dl):
     "A loader like `dl` that gives this process its part of each batch"
-    if hasattr(dl, 'share'): share = dl.share(rank_distrib(), n_processes())       # a stream
-    else:
-        share = dl.new()
-        share.after_batch.add(OwnRows(rank_distrib(), n_processes()))
+    share = dl.new()
+    share.after_batch.add(OwnRows(rank_distrib(), n_processes()))
     share.rng.setstate(from_main(dl.rng.getstate))
     return share
 

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/run.html.md"""
 __all__ = ['run']
 
 # %% ../../nbs/library/run.ipynb #imports
-import hashlib, json, math, os, shutil, signal, sys, threading, time
+import hashlib, json, math, os, shutil, sys, time
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from fastai.basics import *
@@ -46,10 +46,6 @@ BY_LENGTH = {True: dict(model='small', dropout=.5, epochs=16),
 OF_FILES = 'valid', 'text_col', 'token_col', 'tokenizer', 'stream'
 
 def is_known(corpus): return isinstance(corpus, str) and corpus in CORPORA
-def corpus_of(corpus):
-    "The name of a corpus"
-    if isinstance(corpus, Corpus): return corpus.name
-    return corpus if is_known(corpus) else corpus_name(corpus)
 def without(settings, *names): return {k: v for k,v in settings.items() if k not in names}
 
 def new_settings(corpus, said):
@@ -62,7 +58,7 @@ def new_settings(corpus, said):
     settings = USUAL | recipe | said
     if is_known(corpus) or isinstance(corpus, Corpus):
         for name in OF_FILES: require(name not in said, f"--{name.replace('_', '-')} is of files "
-            f"and tables, and {corpus_of(corpus)} comes split: leave it out", ValueError)
+            "and tables, and this corpus comes split: leave it out", ValueError)
     require(settings['kind'] == 'stream' or 'seq_len' not in said, "--seq-len is of --kind stream, "
             "and here sentences stand for themselves: leave it out", ValueError)
     return settings
@@ -90,7 +86,8 @@ def places(corpus, said):
         ended = f": {out} has its model" if (out/'run.json').exists() else ""
         require(run.is_dir(), f"There is no training to go on with in {run}{ended}", ValueError)
     else:
-        out = Path(said.get('out') or Path('models', corpus_of(corpus))).expanduser().resolve()
+        name = corpus.name if isinstance(corpus, Corpus) else corpus_name(corpus)
+        out = Path(said.get('out') or Path('models', name)).expanduser().resolve()
         run = out.with_name(f'{out.name}.run')
     return out, run
 
@@ -166,20 +163,6 @@ def fingerprint(dls):
     return dict(sha256=digest.hexdigest(), words=len(dls.vocab))
 
 # %% ../../nbs/library/run.ipynb #d03
-@contextmanager
-def asked_to_end(checkpoints):
-    "Inside, the first Ctrl-C or SIGTERM ends the training after its step, the second at once"
-    if threading.current_thread() is not threading.main_thread():       # others get no signals
-        yield
-        return
-    def ask(number, frame):
-        if checkpoints.asked: raise KeyboardInterrupt
-        checkpoints.asked = True
-    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
-    try: yield
-    finally:
-        for number,handler in before.items(): signal.signal(number, handler)
-
 class Lines(Callback):
     "For a log file: the heading of the table once, and within an epoch a line a minute"
     order = 65
@@ -279,8 +262,7 @@ def run(said):
                 f"{text['words']:,}, and other lines", ValueError)
 
         # The learner; all that a resumption needs is kept with its checkpoints
-        checkpoints = Checkpoints(run, run=settings)
-        cbs = [checkpoints, KeepBest(fname='best')]
+        cbs = [Checkpoints(run, minutes=5, run=settings), KeepBest(fname='best')]
         if 'patience' in settings: cbs.append(EarlyStoppingCallback(patience=settings['patience']))
         learn = bilm_learner(dls, config, opt=settings['optimizer'], cbs=cbs, path=run,
                              model_dir='.')
@@ -290,12 +272,14 @@ def run(said):
         print(about(learn, settings), flush=True)
 
         # The training
-        with several_processes(learn), asked_to_end(checkpoints), progress(learn):
-            cbs = [TimeBudget(settings['time'])] if 'time' in settings else []
-            fit = learn.fit if settings['optimizer'] == 'adagrad' else learn.fit_one_cycle
-            fit(999 if cbs else settings['epochs'], settings['lr'], cbs=cbs)
-        if checkpoints.has_broken_off: raise KeyboardInterrupt(
-            f"Interrupted in epoch {learn.epoch+1}. Go on with: elmo_pretrain --resume {run}")
+        cbs = [TimeBudget(settings['time'])] if 'time' in settings else []
+        fit = learn.fit if settings['optimizer'] == 'adagrad' else learn.fit_one_cycle
+        try:
+            with several_processes(learn), progress(learn):
+                fit(999 if cbs else settings['epochs'], settings['lr'], cbs=cbs)
+        except KeyboardInterrupt: raise KeyboardInterrupt(
+            f"Interrupted in epoch {learn.epoch+1}. Go on from the last checkpoint with: "
+            f"elmo_pretrain --resume {run}") from None
         is_finite = all(weight.isfinite().all() for weight in learn.model.parameters())
         is_finite = is_finite and math.isfinite(learn.recorder.losses[-1])
         require(is_finite, "The training diverged, and nothing was saved: begin anew with a lower "

@@ -9,13 +9,13 @@ __all__ = ['BufferedDataLoader', 'stream_loaders']
 
 # %% ../../nbs/library/streams.ipynb #c004
 import pickle, random, zlib
-from collections import Counter, deque
+from collections import Counter
 from inspect import signature
 from itertools import islice
 from pathlib import Path
 import cloudpickle, pandas as pd, pyarrow.parquet as pq
 from fastai.data.all import TfmdDL, default_device, store_attr
-from ..errors import CorpusError, as_error, one_of, require
+from ..errors import CorpusError, as_error, require
 from .processes import from_main
 from elmo_fastai.text.read import (
     Corpus, column, from_hub, is_files, is_text, lines_of, name_of, objects_of, parts_of,
@@ -24,52 +24,30 @@ from ..text.corpora import corpus_name
 from ..text.tokenizers import get_tokenizer
 from ..tokens import SPECIALS, WordVocab
 from elmo_fastai.batches import (
-    BatchDL, check_loader_args, Cuts, ElmoDataLoaders, EncodedText, fit_stream, LOADERS,
-    TokenTypes, whole)
+    BatchDL, Cuts, ElmoDataLoaders, EncodedText, fit_stream, loader_args, LOADERS, TokenTypes,
+    whole)
 
 # %% ../../nbs/library/streams.ipynb #rows
-START = dict(seed=0, reading=0, block=0, batch=0, mark=None, check=None)    # of a reading
+START = dict(seed=0, reading=0, block=0, batch=0, check=None)     # of a reading
 MAX_COUNTED = 2_000_000     # words; of more the rarer half is forgotten
 
-def rows_in(file, text_col):
-    "Yields the rows of a file as dictionaries"
+def rows_in(file, text_col=None):
+    "Yields the rows of a file as dictionaries; of .parquet with this column alone, if it is said"
     ending = Path(file).suffix.lower()
     if ending == '.txt': yield from (dict(text=line.rstrip('\n')) for line in lines_of(file))
     elif ending == '.jsonl': yield from objects_of(file)
     else:
         with pq.ParquetFile(file) as f:
-            name = column(pd.DataFrame(columns=f.schema_arrow.names), text_col)
-            check_columns(f.schema_arrow.names)
-            for batch in f.iter_batches(256, columns=[name]): yield from batch.to_pylist()
-
-def rows_from(files, first, text_col):
-    "Yields the rows of files, of each from its row number `first` on"
-    for file,start in zip(files, first):
-        with as_error(CorpusError, f"{file} can't be read"):
-            yield from islice(rows_in(file, text_col), start, None)
-
-def open_rows(rows, text_col=None, seed=None):
-    """(an `IterableDataset` at its beginning, rows to leave out first) of a stream with their
-    number, or of [(file, first row)] in random order"""
-    from datasets import IterableDataset
-    # a copy, since a stream knows one place alone
-    if isinstance(rows, tuple):
-        with as_error(CorpusError, "the stream can't be copied, and so not be read again"):
-            return pickle.loads(cloudpickle.dumps(rows))
-    if seed is not None: rows = random.Random(seed).sample(rows, len(rows))
-    files, first = map(list, zip(*rows))
-    return IterableDataset.from_generator(
-        rows_from, gen_kwargs=dict(files=files, first=first, text_col=text_col)), 0
-
-def check_columns(names):
-    require('is_valid' not in names, "a column is_valid does not decide in a stream, which is read "
-            "on and on: name what validates, valid=…, and leave the column out")
+            for batch in f.iter_batches(256, columns=text_col and [text_col]):
+                yield from batch.to_pylist()
 
 def rows_of(rows, text_col=None, seed=None):
-    stream, first = open_rows(rows, text_col, seed)
-    return islice(stream, first, None)
-
-def first_rows(rows, n, text_col): return list(islice(rows_of(rows, text_col), n))
+    "Yields rows from the beginning: of [(file, first row)] in random order by `seed`, or a stream"
+    if isinstance(rows, list):
+        for file,first in rows if seed is None else random.Random(seed).sample(rows, len(rows)):
+            with as_error(CorpusError, f"{file} can't be read"):
+                yield from islice(rows_in(file, text_col), first, None)
+    else: yield from pickle.loads(cloudpickle.dumps(rows))      # a copy that knows no place yet
 
 def lines_in(texts, left_out):
     "Yields the lines of texts, blank ones too; counts in `left_out` which are missing"
@@ -84,11 +62,9 @@ class BufferedDataLoader(BatchDL):
     batches = place = None         # the reading under way, and how far it is
     n_tokens, cuts = 0, Cuts(0, 0, 0)   # of one reading, if it was counted
     def __init__(self, rows, vocab, n_batches, text_col='text', buffer=10_000, kind='sentences',
-                 tokenizer='words', char_vocab=None, max_words=None, is_exact=True, part=(0, 1),
-                 shuffle=True, seed=None, device=None, **kwargs): # see `stream_loaders`
-        one_of('kind', kind, LOADERS)
-        check_loader_args(kind, kwargs)
-        store_attr('rows,n_batches,text_col,kind,max_words,is_exact,part,seed', loader_args=kwargs)
+                 tokenizer='words', char_vocab=None, max_words=None, shuffle=True,
+                 seed=None, device=None, **kwargs): # see `stream_loaders`
+        store_attr('rows,n_batches,text_col,kind,max_words,seed', loader_args=kwargs)
         self.buffer = whole('buffer', buffer)
         self.types = TokenTypes(vocab, char_vocab, tokenizer)
         self.text = EncodedText([], self.types, max_words)
@@ -102,21 +78,14 @@ class BufferedDataLoader(BatchDL):
         "Yields (its place, its texts) for each block of one reading, from `place` on"
         order = f"{place['seed']} {place['reading']}" if self.shuffle else None
         with as_error(CorpusError, "the stream can't be read on"):
-            stream, first = open_rows(self.rows, self.text_col, order)
-            mark = place['mark']
-            if mark: stream.load_state_dict(mark)
-            rows = iter(stream)
-            if not mark: deque(islice(rows, first + place['block']*self.buffer), maxlen=0)
-            while True:
-                if self.is_exact: mark = mark or stream.state_dict()
-                texts = [row.get(self.text_col) for row in islice(rows, self.buffer)]
-                if not texts: return
+            rows = rows_of(self.rows, self.text_col, order)
+            rows = islice(rows, place['block']*self.buffer, None)
+            while texts := [row.get(self.text_col) for row in islice(rows, self.buffer)]:
                 check = zlib.crc32(repr(texts).encode('utf-8', 'surrogatepass'))
                 require(place['check'] in (None, check), "These lines are not those that were "
                         "read before: a file has changed, or a stream was shuffled without a seed")
-                yield place | dict(mark=mark, check=check), texts[self.part[0]::self.part[1]]
-                place = place | dict(block=place['block'] + 1, batch=0, mark=None, check=None)
-                mark = None
+                yield place | dict(check=check), texts
+                place = place | dict(block=place['block'] + 1, batch=0, check=None)
 
     def loaders(self, place, left_out):
         "Yields (its place, its sentences, its loader) for each block with text"
@@ -134,8 +103,8 @@ class BufferedDataLoader(BatchDL):
             if self.kind == 'stream': args = fit_stream(len(text.ids), **args)
             loader = LOADERS[self.kind](text, **args)
             is_empty = False
-            try: yield place, sents, loader
-            finally: vars(loader).clear()           # it refers to itself, and would stay
+            yield place, sents, loader
+            vars(loader).clear()           # it refers to itself, and would stay
         require(not is_empty, f"There is not one word in these lines: {dict(left_out)}")
 
     def count(self, vocab=None, n_batches=None, min_freq=1, max_vocab=None):
@@ -149,9 +118,6 @@ class BufferedDataLoader(BatchDL):
             words = WordVocab.build(sentences(), min_freq, max_vocab, MAX_COUNTED)
             return words, left_out, *map(sum, zip(*found))
         words, self.skipped, n, self.n_tokens, *cuts = from_main(read)
-        seq_len = self.loader_args.get('seq_len', 64)
-        require(self.kind != 'stream' or self.n_tokens >= seq_len, f"{self.n_tokens:,} tokens are "
-                f"fewer than seq_len={seq_len}: take a shorter one, or more text")
         self.cuts = Cuts(*cuts)
         self.types.vocab = vocab or words
         if n_batches is None: self.n = self.n_batches = n
@@ -192,33 +158,27 @@ class BufferedDataLoader(BatchDL):
         if dataset is not None and dataset is not self.text: args |= dict(rows=[], n_batches=0)
         return type(self)(**args)
 
-    def share(self, rank, n):
-        "The same loader for one of `n` processes: every `n`th row of a block, in smaller batches"
-        usual = signature(LOADERS[self.kind]).parameters['bs'].default
-        bs = self.loader_args.get('bs', usual)
-        require(bs >= n, f"A batch of {bs} rows can't be shared by {n} processes: take a larger bs",
-                ValueError)
-        sizes = dict(bs=bs//n + (rank < bs % n))
-        max_tokens = self.loader_args.get('max_tokens')
-        if max_tokens: sizes['max_tokens'] = max(1, max_tokens//n)
-        return self.new(part=(rank, n), **sizes)
-
     def readable(self, b, max_n=9, out=None): return LOADERS[self.kind].readable(self, b, max_n)
 
 # %% ../../nbs/library/streams.ipynb #c032
 STREAMED = '.txt', '.jsonl', '.parquet'
 
 def as_rows(part):
-    "[(file, 0)] of files, or (the stream, 0) of a data set: how many rows are left out first"
+    "[(file, 0)] of files, each to be read from that row on, or an `IterableDataset`"
     from datasets import Dataset, IterableDataset
-    if isinstance(part, Dataset): return part.to_iterable_dataset(), 0
-    if isinstance(part, IterableDataset): return part, 0
-    endings = {Path(file).suffix.lower() for file in part} if is_files(part) else set()
+    if isinstance(part, Dataset): return part.to_iterable_dataset()
+    if isinstance(part, IterableDataset): return part
+    endings = {file.suffix.lower() for file in part} if is_files(part) else set()
     require(len(endings) == 1 and endings <= {*STREAMED}, f"{name_of(part)} can't be read as a "
             f"stream: take {', '.join(STREAMED)} (files of one ending), or a data set of 🤗 "
             "datasets; ElmoDataLoaders.from_corpus takes others, and what is in memory")
-    for file in part: require(Path(file).is_file(), f"there is no file {file}")
     return [(str(file), 0) for file in part]
+
+def divided(rows, n):
+    "The `n` rows to hold out, first ones of the last file or of a stream, and the others"
+    if not isinstance(rows, list): return rows.take(n), rows.skip(n)
+    *others, (file, _) = rows
+    return [(file, 0)], [*others, (file, n)]
 
 def sample_of(lines, size=2_000_000):
     "Those of some lines with words, as many as have this number of characters"
@@ -241,50 +201,45 @@ def stream_loaders(
     n_batches:int=None,     # in an epoch; None: as many as in one reading
     buffer:int=10_000,      # rows in memory
     shuffle:bool=None, seed:int=42,     # files, and lines in a buffer; None: yes, but for 'stream'
-    is_exact:bool=None,     # does a stream's `state_dict` hold its place? None: not if it is yours
     name:str=None,          # of the corpus; None: that of its files
+    char_vocab=None, max_words:int=None,    # as for `ElmoDataLoaders.from_corpus`
     val_bs:int=None, path='.', device=None,
-    **kwargs                # `char_vocab`, `max_words`, and arguments of the loader
+    **kwargs                # of the loader: `bs`, `seq_len`, `max_tokens`
 ) -> ElmoDataLoaders:       # its `corpus` has the lines to validate on and a sample of the others
     "Loaders for text that need not fit into memory, nor on this disk"
     is_hub = isinstance(source, str) and source.startswith('hub:')
     parts = parts_of(from_hub(source, streaming=True) if is_hub else source, valid)
-    if is_exact is None: is_exact = is_hub or not hasattr(parts['train'], 'load_state_dict')
     parts = {split: as_rows(part) for split,part in parts.items() if split != 'test'}
-    rows = parts['train']
     whole('n_valid', n_valid)
-    held_out = parts.get('valid', rows[-1:] if isinstance(rows, list) else rows)
-    def read(): return first_rows(held_out, n_valid, text_col)
-    held = read()
-    if 'valid' not in parts:
-        require(held == from_main(read), "This stream gives other rows each time it is read: "
-                "shuffle it with a seed, or hold rows out first: "
-                "stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
-        if isinstance(rows, list): rows = [*rows[:-1], (rows[-1][0], len(held))]
-        else: rows = rows[0], len(held)
-    head = first_rows(rows, 100, text_col)
-    require(head, f"n_valid={n_valid} leaves nothing to train on (rows in all: "
-            f"{len(held)}): hold out fewer, or name files to validate on")
-    check_columns(head[0])
-    require(head == from_main(lambda: head), "Each process reads other rows: shuffle with a seed")
-    require(held, f"{name_of(source)}: there is no row to validate on")
+    if 'valid' in parts: held_out, rows = parts['valid'], parts['train']
+    else: held_out, rows = divided(parts['train'], n_valid)
+    def read(): return list(islice(rows_of(held_out), n_valid)), list(islice(rows_of(rows), 100))
+    held, head = read()
+    require(head and held, f"{name_of(source)}: n_valid={n_valid} leaves nothing to train on, or "
+            f"there is nothing to validate on (rows held out: {len(held)}): hold out fewer, or "
+            "name files to validate on")
+    require('is_valid' not in head[0], "a column is_valid does not decide in a stream, which is "
+            "read on and on: name what validates, valid=…, and leave the column out")
     train_col, valid_col = (column(pd.DataFrame(columns=list(some[0])), text_col)
                             for some in (head, held))
+    def texts(held, head): return [[row.get(col) for row in some]
+                                   for some,col in ((held, valid_col), (head, train_col))]
+    require(texts(held, head) == from_main(lambda: texts(*read())), "This stream gives other rows "
+            "each time it is read, or in each process: shuffle it with a seed, or hold rows out "
+            "first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
     left_out = Counter()
-    train = lines_in((row.get(train_col) for row in rows_of(rows, text_col)), left_out)
+    train = lines_in((row.get(train_col) for row in rows_of(rows, train_col)), left_out)
     valid = lines_in((row.get(valid_col) for row in held), left_out)
     splits = dict(train=sample_of(train), valid=[*filter(None, valid)])
-    for split,lines in splits.items():
-        require(lines, f"There is not one word in the lines to {split}: {dict(left_out)}")
-    first = splits['train'][0]
+    first = next(iter(splits['train']), '')
     corpus = Corpus(name or corpus_name(source), splits,
                     tokenizer or ('words' if isinstance(first, str) else 'space'))
     corpus.said = summary(source, dict(valid=len(held)), first, text=repr(train_col),
                           train='read as a stream')
     train = BufferedDataLoader(
         rows, vocab or WordVocab(SPECIALS), n_batches or 0, train_col, buffer, kind,
-        corpus.tokenizer, shuffle=kind != 'stream' if shuffle is None else shuffle, seed=seed,
-        is_exact=is_exact, device=device or default_device(), **kwargs)
+        corpus.tokenizer, char_vocab, max_words, device=device or default_device(),
+        **loader_args(kind, None, shuffle, seed, kwargs))
     if not vocab or n_batches is None: train.count(vocab, n_batches, min_freq, max_vocab)
     return ElmoDataLoaders.beside(train, corpus, kind, train.cuts, train.skipped, val_bs, path,
                                   train.device, **train.loader_args)
