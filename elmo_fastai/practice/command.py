@@ -143,7 +143,7 @@ def needed(kind): return Annotated[kind, dict(opt=True, required=True)]
 def embed(
     source:str,        # .txt (a row is a line), .csv, .jsonl, .parquet, .conllu, …; hub:OWNER/NAME
     model:needed(str), # mini-en (of the package), a folder, hub's OWNER/NAME, ai2:small, ai2:FOLDER
-    out:needed(Path),  # .hdf5 (a data set per row, as AllenNLP's elmo command) or .npz
+    out:needed(Path),  # .hdf5 (a data set per row, as AllenNLP's elmo command), or .npz with --pool
     text_col:str=None, # of a table; else text, sentence, review or content
     token_col:name_or_number=None, # of .conllu and .conll, with the words
     tokenizer:a_name('words', 'chars', 'space')=None, # else the model's
