@@ -100,4 +100,4 @@ def files_in(node):
 
 def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
 def order():
-    return [f for f in files_in(site()['website']['sidebar']['contents']) if f.endswith('.ipynb')]
+    return [f for f in files_in(site()['website']['sidebar']) if f.endswith('.ipynb')]

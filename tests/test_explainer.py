@@ -1,19 +1,19 @@
 """The explainer in a browser: what is seen, typed, followed, limited, kept in an address, and said
 when something fails"""
-import json, re, shutil
+import json, shutil
 from pathlib import Path
 from urllib.parse import quote
 
-import numpy as np, pytest
+import pytest
 
-from after_render import BOX, LIVE, alive, boxed
+from after_render import BOX, alive, boxed
 from browse import SHIFTS, served, shifted
-from notebooks import home, prose, read, source, texts
+from notebooks import home
 from elmo_fastai.text.tokenizers import word_tokenize
-from elmo_fastai.elmo import Elmo
 
 pytestmark = pytest.mark.slow
 
+LIVE = home/'live'
 PANELS = 'bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'
 PAGE = '''<!doctype html><html lang="en-GB"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>Live</title>
@@ -116,8 +116,10 @@ def fits(page):
 def test_alive_without_the_model(everything):
     river, money = cosines(everything)
     assert river[0] == money[0] == 1 and river[2] > money[2] + .1
+    bars = find(everything, '.elmo-bar',
+                "[parseFloat(getComputedStyle(o, '::before').width), +o.innerText]")
+    for width,value in bars: assert abs(width - bars[0][0]*value) < 2, 'as long as their numbers'
     for panel in PANELS[1:]: view(everything, panel).locator('svg').first.wait_for()
-    assert view(everything, 'map').locator('svg rect').count() >= 26**2
     for button in everything.get_by_role('group', name='Examples').get_by_role('button').all():
         if 'wrong' not in button.inner_text(): button.click()
     assert not [o for o in everything.asked if o.endswith(('.safetensors', 'worker.js'))]
@@ -134,36 +136,6 @@ def test_nothing_moves_when_the_script_takes_over(opened, name, width):
     assert abs(before['height'] - after['height']) < 1 and abs(before['y'] - after['y']) < 1
     assert shifted(page) <= .02
 
-def test_numbers_of_the_first_example(page):
-    "Those of the library; the bars are as long as their numbers"
-    vecs = Elmo.from_pretrained('mini-en').embed(
-        ['They sat on the left bank of the river.', 'He swam to the other bank.',
-         'She owed the bank a lot of money.'], layers='all')
-    cos = lambda a, b: [float(x@y/np.linalg.norm(x)/np.linalg.norm(y)) for x,y in zip(a, b)]
-    want = [cos(vecs[0][:, 5], vecs[1][:, 5]), cos(vecs[0][:, 5], vecs[2][:, 3])]
-    assert np.allclose(cosines(page), want, atol=.011)
-    bars = find(page, '.elmo-bar',
-                "[parseFloat(getComputedStyle(o, '::before').width), +o.innerText]")
-    full = bars[0][0]/bars[0][1]
-    for width,value in bars: assert abs(width - full*value) < 2
-
-def test_the_slider_moves_smoothly(everything):
-    def shade(a, b):
-        "How deep the cell of words a and b is, and its cosine, by their titles"
-        return everything.evaluate("""title => {
-            const c = [...document.querySelectorAll('[data-panel=map] rect')].find(
-              o => o.textContent.startsWith(title));
-            return [+c.getAttribute('fill-opacity'), +c.textContent.split(': ')[1]] }""",
-                                   f'{a} – {b}:')
-    slider, seen = everything.get_by_role('slider', name='layer'), []
-    for layer in ('0', '0.5', '1', '1.5', '2'):
-        slider.fill(layer)
-        seen.append(shade('river', 'left')[1])
-    for a,between,b in (seen[:3], seen[2:]): assert abs(between - (a + b)/2) <= .011
-    for pair in (('river', 'left'), ('bank', 'They'), ('money', 'owed')):
-        opacity, cosine = shade(*pair)
-        assert abs(opacity - max(cosine, .03)) <= .011, 'the deeper, the more alike'
-
 # typing
 
 def test_typing_loads_the_model_and_the_bars_move(page):
@@ -176,23 +148,17 @@ def test_typing_loads_the_model_and_the_bars_move(page):
     assert 'model.safetensors' in page.asked and 'output.safetensors' not in page.asked
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Sentence 3'
 
-def test_what_is_out_of_date_is_dimmed(opened):
-    page = opened()
-    page.context.route('**/model.safetensors', lambda r: None)                   # it never comes
-    write(page, 3, 'They walked along the bank .')
-    page.locator('.elmo-old .elmo-bars').first.wait_for()
-    assert 'Loading the model' in said(page)
-
 def test_the_word_is_followed_and_not_its_place(page):
-    for text in ('Yesterday they all sat on the left bank of the river.',
-                 'On the left bank of the river.', 'On the left bank', '', 'bank'):
+    for text in ('Yesterday they all sat on the left bank of the river.', 'On the left bank', '',
+                 'bank'):
         write(page, 1, text)
         if text: assert chosen(page) == ['bank']
         else: page.locator('text=This sentence has no words yet.').wait_for()
 
 def test_all_views_show_the_same_sentences(everything):
+    view(everything, 'influence').locator('.elmo-pick', has_text='river').click()
+    assert chosen(everything) == ['river'], 'a word that moved the vector'
     click(everything, 'influence', 'Go to sentence 3')
-    assert chosen(everything) == ['bank']
     shown = view(everything, 'write').get_by_role('textbox').input_value()
     assert shown == 'She owed the bank a lot of money.'
     view(everything, 'influence').get_by_role('textbox', name='Sentence 3').fill('She owed it.')
@@ -203,26 +169,11 @@ def test_all_views_show_the_same_sentences(everything):
     assert pressed.inner_text() == 'owed'
 
 @pytest.mark.parametrize('text', [
-    '<img src=x onerror=alert(1)> & "q"', '👩🏽‍🚀'*30, 'a'*300, '银行在河边。',
-    'الضفة اليسرى للنهر', 'bank '*65], ids=range(6))
+    '<img src=x onerror=alert(1)> & "q"', '👩🏽‍🚀'*30, 'x'*10_000, 'الضفة اليسرى للنهر'],
+                         ids=range(4))
 def test_odd_texts(page, text):
     write(page, 1, text)
     assert page.locator('.elmo-live img').count() == 0 and fits(page)
-
-def test_ten_thousand_letters_in_one_word(opened):
-    "In every view, on a phone; the chosen word is that one"
-    page = opened('all.html', width=390, height=844)
-    sentence(page, 1).fill('x'*10_000)
-    wait(page, 'o.children.length === 1', '.elmo-words')
-    for panel in PANELS:
-        view(page, panel).scroll_into_view_if_needed()
-        wait(page, "!o.classList.contains('elmo-old')", f'[data-panel={panel}]')
-    assert fits(page) and not page.errors
-
-def test_no_more_than_sixty_words(page):
-    sentence(page, 2).fill('word '*2000)
-    page.locator('text=Only the first 60 words are read').wait_for()
-    assert page.locator('.elmo-words button').count() == 60
 
 def test_typing_faster_than_the_model_answers(page):
     "The last sentence counts, and no answer of an earlier one comes after it"
@@ -233,79 +184,9 @@ def test_typing_faster_than_the_model_answers(page):
     words = page.locator('.elmo-words').first.locator('button')
     assert words.all_inner_texts() == ['The', 'bank', '.']
 
-def test_a_sentence_alone_has_nothing_to_compare_with(page):
-    for i in (2, 3): write(page, i, '')
-    page.locator('text=Write a second sentence to compare with.').wait_for()
-    assert not page.locator('.elmo-line').count()
-
 # the views
 
-def test_dots_glide_between_the_senses(everything):
-    senses = view(everything, 'senses')
-    senses.scroll_into_view_if_needed()
-    everything.wait_for_timeout(100)
-    before = find(everything, '.elmo-glide', 'o.style.transform')[0]
-    assert senses.locator('circle').count() >= 22 + 3
-    assert senses.locator('.elmo-neighbours li').count() == 4
-    assert 'edge' in senses.locator('svg').text_content()
-    assert 'bank/edge' in senses.locator('.elmo-neighbours').inner_text()
-    senses.get_by_role('textbox').fill('The bank lent them a lot of money.')
-    wait(everything, f'o?.style.transform !== {json.dumps(before)}', '.elmo-glide')
-    assert 'occurrences.safetensors' in everything.asked
-    click(everything, 'senses', 'lent')
-    everything.locator('text=No occurrences of “lent” are stored').wait_for()
-    assert not senses.get_by_role('button', name='Save picture').is_visible(), 'there is none'
-
-def test_two_readers_and_the_word_that_is_blanked(everything):
-    readers, gap = view(everything, 'readers'), '[data-panel=readers] .elmo-gap'
-    click(everything, 'readers', 'did')
-    wait(everything, "o?.textContent.startsWith('She ___ not')", gap)
-    text = readers.locator('svg').text_content()
-    assert 'did 0.97' in text and 'from the left' in text
-    readers.locator('.elmo-pick', has_text='home').click()
-    wait(everything, "o.textContent.includes('go ___ .')", gap)
-    assert {'output.safetensors', 'vocab.json'} <= {*everything.asked}
-    readers.get_by_role('textbox').fill('She saw zorgles')
-    wait(everything, "o.textContent.includes('zorgles ?')", '[data-panel=readers] svg')
-
-def test_the_word_that_moved_a_vector_is_chosen_by_a_click(everything):
-    influence = view(everything, 'influence')
-    assert influence.locator('svg rect').count() == 10
-    assert 'the chosen word' in influence.locator('svg').text_content()
-    influence.locator('.elmo-pick', has_text='river').click()
-    assert chosen(everything) == ['river']
-
-def test_it_writes_and_begins_again(everything):
-    writes, mark = view(everything, 'write'), '[data-panel=write] mark'
-    writes.scroll_into_view_if_needed()
-    click(everything, 'write', 'Write ten', exact=False)
-    wait(everything, "o.textContent.split(' ').length === 10", mark)
-    known = json.loads((BOX/'vocab.json').read_text(encoding='utf-8'))['itos']
-    assert {*writes.locator('mark').inner_text().split()} <= {*known[4:]}
-    click(everything, 'write', 'Start over', exact=False)
-    wait(everything, "o.textContent === ''", mark)
-    first = writes.locator('svg').text_content()
-    writes.get_by_role('slider', name='temperature').fill('0.2')
-    wait(everything, f'o.textContent !== {json.dumps(first)}', '[data-panel=write] svg')
-    def best(text): return max(map(float, re.findall(r'\d\.\d\d', text)))
-    assert best(writes.locator('svg').text_content()) > best(first), 'colder, and surer'
-
-def test_inside_steps_through_the_sentence_and_mixes(everything):
-    inside = view(everything, 'inside')
-    def shown():
-        inner = "o.getAttribute('opacity') === '1'"
-        return sum(find(everything, '[data-panel=inside] svg > g', inner))
-    slider = inside.get_by_role('slider', name='words read')
-    slider.fill('0')
-    none = shown()
-    slider.fill('3')
-    assert shown() == none + 3*4, 'two layers of two directions'
-    text = inside.locator('.elmo-panel').inner_text
-    assert 'with sentence 2: 0.8' in text()
-    for name in ('s1', 's2'): inside.get_by_role('slider', name=name).fill('0')
-    assert 'with sentence 2: 1.00, with sentence 3: 1.00' in text(), 'layer 0 is the letters'
-
-def test_motion_begins_and_can_be_stopped(opened):
+def test_the_slider_moves_when_asked_and_stops(opened):
     page = opened('all.html', reduced_motion='no-preference')
     button = page.get_by_role('button', name='Play or pause: layer')
     slider = page.get_by_role('slider', name='layer')
@@ -317,31 +198,62 @@ def test_motion_begins_and_can_be_stopped(opened):
     page.wait_for_timeout(300)
     assert slider.input_value() == stopped
 
-def test_without_motion_it_is_there_at_once(everything):
-    everything.get_by_role('button', name='Play or pause: layer').click()
-    assert everything.get_by_role('slider', name='layer').input_value() == '2'
+def test_dots_glide_between_the_senses(everything):
+    senses = view(everything, 'senses')
+    senses.scroll_into_view_if_needed()
+    everything.wait_for_timeout(100)
+    before = find(everything, '.elmo-glide', 'o.style.transform')[0]
+    assert 'bank/edge' in senses.locator('.elmo-neighbours').inner_text()
+    senses.get_by_role('textbox').fill('The bank lent them a lot of money.')
+    wait(everything, f'o?.style.transform !== {json.dumps(before)}', '.elmo-glide')
+    click(everything, 'senses', 'lent')
+    everything.locator('text=No occurrences of “lent” are stored').wait_for()
 
-@pytest.fixture(scope='module')
-def failures(): return json.loads((LIVE/'stored.json').read_text(encoding='utf-8'))['failures']
+def test_two_readers_and_the_word_that_is_blanked(everything):
+    readers, gap = view(everything, 'readers'), '[data-panel=readers] .elmo-gap'
+    click(everything, 'readers', 'did')
+    wait(everything, "o?.textContent.startsWith('She ___ not')", gap)
+    assert 'did 0.97' in readers.locator('svg').text_content()
+    readers.locator('.elmo-pick', has_text='home').click()
+    wait(everything, "o.textContent.includes('go ___ .')", gap)
+    readers.get_by_role('textbox').fill('She saw zorgles')
+    wait(everything, "o.textContent.includes('zorgles ?')", '[data-panel=readers] svg')
 
-def test_a_word_that_it_gets_wrong(everything, failures):
+def test_it_writes_and_begins_again(everything):
+    writes, mark = view(everything, 'write'), '[data-panel=write] mark'
+    writes.scroll_into_view_if_needed()
+    first = writes.locator('svg').text_content()
+    click(everything, 'write', 'Write ten', exact=False)
+    wait(everything, "o.textContent.split(' ').length === 10", mark)
+    click(everything, 'write', 'Start over', exact=False)
+    wait(everything, "o.textContent === ''", mark)
+    assert writes.locator('svg').text_content() == first
+
+def test_inside_steps_through_the_sentence_and_mixes(everything):
+    inside = view(everything, 'inside')
+    def shown():
+        return sum(find(everything, '[data-panel=inside] svg > g', "o.getAttribute('opacity') === '1'"))
+    slider = inside.get_by_role('slider', name='words read')
+    slider.fill('0')
+    none = shown()
+    slider.fill('3')
+    assert shown() == none + 3*4, 'two layers of two directions'
+    for name in ('s1', 's2'): inside.get_by_role('slider', name=name).fill('0')
+    text = inside.locator('.elmo-panel').inner_text()
+    assert 'with sentence 2: 1.00, with sentence 3: 1.00' in text, 'layer 0 is the letters'
+
+def test_a_word_that_it_gets_wrong(everything):
+    failures = json.loads((LIVE/'stored.json').read_text(encoding='utf-8'))['failures']
     everything.get_by_role('button', name='a word that it gets wrong').click()
-    view(everything, 'senses').scroll_into_view_if_needed()
-    asked, near = failures['wrong'][0]
-    wait(everything, f"o?.textContent.includes({json.dumps(near['sense'])})",
-         '[data-panel=senses] .elmo-neighbours li')
-    assert f"{len(failures['wrong'])} of {failures['n']}" in said(everything)
+    everything.locator(f"text={len(failures['wrong'])} of {failures['n']}").first.wait_for()
     texts = [sentence(everything, i).input_value() for i in (1, 2)]
-    assert texts == [asked['text'], near['text']]
+    assert texts == [o['text'] for o in failures['wrong'][0]]
 
 def test_the_tour_goes_forth_and_back(everything):
     everything.get_by_role('button', name='Take the tour').click()
     bar = everything.get_by_role('region', name='Tour')
     def press(name): bar.get_by_role('button', name=name).click()
-    assert '1 of 2. Bars.' in bar.inner_text()
-    assert bar.get_by_role('button', name='Back').is_disabled()
     press('Next')
-    assert '2 of 2. A gap.' in bar.inner_text()
     assert sentence(everything, 1).input_value() == 'She did not want to go home.'
     assert view(everything, 'readers').bounding_box()['y'] < 900, 'its view is on the screen'
     press('Back')
@@ -349,43 +261,33 @@ def test_the_tour_goes_forth_and_back(everything):
     press('End the tour')
     assert not bar.is_visible()
 
-# the address
+# the address, links, pictures
 
-def test_an_address_restores_what_was_seen(opened, site):
+def test_an_address_restores_what_was_seen(opened):
     page, text = opened('all.html'), 'A rose “is” a rose & a % rose'
     write(page, 1, text)
     click(page, 'readers', 'rose')
-    assert page.url.startswith(site + 'all.html#elmo=')
     again = opened(page.url)
     wait(again, "o?.textContent.startsWith('A ___ “')", '[data-panel=readers] .elmo-gap')
     assert sentence(again, 1).input_value() == text and chosen(again) == ['rose']
     assert -1 <= view(again, 'readers').bounding_box()['y'] < 500, 'the view is on the screen'
 
 @pytest.mark.parametrize('hash', [
-    '', '%', '[]', '["nowhere",0,0,"a"]', '["bars",7,-1,"a"]', '{"a":1}', '["constructor",0,0,"a"]',
-    '["__proto__",0,0,"a"]', '["toString",0,0,"a"]', '["bars","constructor",0,"a"]',
-    '["bars",0,"__proto__","a"]', '["bars",0,0.5,"a"]', '["bars",0,0]', '["bars",0,0,{}]', 'null',
-    '[["bars"],0,0,"a"]'])
+    '%', '[]', '["nowhere",0,0,"a"]', '["bars",7,-1,"a"]', '["constructor",0,0,"a"]',
+    '["bars",0,"__proto__","a"]', '["bars",0,0,{}]', 'null'])
 def test_a_broken_address_shows_the_first_example(opened, hash):
     page = opened('#elmo=' + (hash if hash == '%' else quote(hash)))
     assert chosen(page) == ['bank'] and not page.errors
-
-def test_a_section_leads_to_its_view(opened):
-    page = opened('all.html#influence')
-    page.wait_for_timeout(500)
-    assert -1 <= view(page, 'influence').bounding_box()['y'] < 400
 
 def test_a_link_is_copied_and_a_picture_saved(opened):
     page = opened('all.html', permissions=['clipboard-read', 'clipboard-write'])
     click(page, 'bars', 'Copy link')
     page.locator('text=The link is copied').wait_for()
     assert page.evaluate('navigator.clipboard.readText()') == page.url
-    assert not view(page, 'bars').get_by_role('button', name='Save picture').is_visible()
     for panel in PANELS[1:]:
         with page.expect_download() as download: click(page, panel, 'Save picture')
         data = Path(download.value.path()).read_bytes()
         tall = sum(find(page, f'[data-panel={panel}] .elmo-panel svg', 'o.viewBox.baseVal.height'))
-        assert data.startswith(b'\x89PNG') and len(data) > 5000
         assert abs(int.from_bytes(data[20:24], 'big') - 2*tall) < 2, 'all of its pictures'
 
 # what fails is said
@@ -395,20 +297,14 @@ def test_without_the_model_it_is_said_and_tried_again(opened):
     page.context.route('**/model.safetensors', lambda r: r.fulfill(status=404, body=''))
     write(page, 1, 'She sat on the bank')
     page.locator('text=The model could not be loaded').wait_for()
-    assert 'model.safetensors: 404' in said(page)
     page.context.unroute('**/model.safetensors')
     write(page, 1, 'She sat on the bank.')
     wait(page, "o.textContent === ''", '.elmo-said')
 
-@pytest.mark.parametrize('missing', ['live.js', 'draw.js', 'stored.json'])
+@pytest.mark.parametrize('missing', ['live.js', 'stored.json'])
 def test_without_the_scripts_the_picture_stays_and_it_is_said(opened, missing):
     page = opened(ready='text=The explainer could not be loaded', block=missing)
     assert page.locator('.elmo-line').count() == 2
-
-def test_without_the_worker_it_is_said(opened):
-    page = opened(block='worker.js')
-    write(page, 1, 'She sat on the bank')
-    page.locator('text=The model could not be loaded').wait_for()
 
 # keyboard, screen reader, phone
 
@@ -423,35 +319,18 @@ def test_keyboard(page):
     for key in ('Home', 'Tab'): page.keyboard.press(key)
     assert focused() == 'Sentence 2', 'one stop for the words of a sentence'
 
-def test_names_for_screen_readers(everything):
-    tree = everything.locator('main').aria_snapshot()
-    for o in ('textbox "Sentence 1"', 'toolbar "Words of sentence 1"', 'button "bank" [pressed]',
-              'group "Examples"', 'slider "layer"', 'img "Cosines', 'slider "temperature"',
-              'img "How much each word moved'):
-        assert o in tree, (o, tree)
-    spoken = everything.locator('.elmo-live [aria-live], .elmo-live [role=status]').count()
-    assert spoken == len(PANELS) + 1, 'each view has one line that is announced, and the tour'
-
 @pytest.mark.parametrize('scheme,paper,ink', [('light', '#ffffff', '#343a40'),
                                               ('dark', '#222222', '#ffffff')])
-@pytest.mark.parametrize('width', [1280, 390])
-def test_nothing_for_axe_to_find(opened, axe, scheme, paper, ink, width):
-    page = opened('all.html', width=width, height=900)
+def test_nothing_for_axe_to_find(opened, axe, scheme, paper, ink):
+    page = opened('all.html', width=390, height=900)
     page.evaluate(f"""document.body.className = 'quarto-{scheme}';
         Object.assign(document.body.style, {{background: '{paper}', color: '{ink}'}})""")
-    assert not axe(page)
     page.get_by_role('button', name='Take the tour').click()
-    write(page, 2, '')
-    page.wait_for_timeout(500)
-    wait(page, "!o.classList.contains('elmo-old')", '[data-panel=bars]')
     page.wait_for_timeout(500)
     assert not axe(page)
 
 def test_on_a_phone(opened):
     page = opened('all.html', width=390, height=844, has_touch=True, is_mobile=True)
-    last, copy = (page.locator(o).bounding_box()['y']
-                  for o in ('.elmo-line >> nth=1', 'text=Copy link >> nth=0'))
-    assert last < copy, 'bars, before the link'
     assert page.locator('.elmo-bar').nth(5).bounding_box()['width'] > 50
     for panel in PANELS[1:]:
         view(page, panel).locator('svg').first.wait_for()
@@ -459,26 +338,6 @@ def test_on_a_phone(opened):
             .fontSize)*o.ownerSVGElement.getBoundingClientRect().width
             /o.ownerSVGElement.viewBox.baseVal.width""")
         assert min(sizes) >= 11.5, panel
-    assert fits(page)
     buttons = find(page, '.elmo-live button',
                    'o.checkVisibility() ? o.getBoundingClientRect().height : 24')
-    assert min(buttons) >= 24
-
-# the home page's own numbers and code
-
-def test_results_on_the_home_page_are_those_of_the_lessons(failures):
-    text = prose(home/'index.ipynb')
-    assert f"for {len(failures['wrong'])} of {failures['n']} labelled words" in text
-    figures = re.findall(r'<figure data-cell="(\S+) (\S+)">(.*?)</figure>', text, re.S)
-    assert len(figures) == 2
-    for nb,cell,body in figures:
-        [found] = [c for c in read(home/f'{nb}.ipynb')['cells'] if c['id'] == cell]
-        output, numbers = ' '.join(texts(found['outputs'])), re.findall(r'<b>([\d.]+)</b>', body)
-        shares = re.findall(r'--share: ([\d.]+)', body)
-        assert numbers == [f'{float(o):.{len(n) - 2}f}' for o,n in zip(shares, numbers)]
-        for number in numbers: assert number.rstrip('0') in output, (nb, cell, number)
-
-def test_the_code_on_the_home_page_is_that_of_the_start_page():
-    [code] = re.findall(r'~~~python\n(.*?)\n~~~', prose(home/'index.ipynb'), re.S)
-    cells = {c['id']: source(c) for c in read(home/'start.ipynb')['cells']}
-    assert code == cells['c004'] + '\n\n' + cells['c005']
+    assert fits(page) and min(buttons) >= 24
