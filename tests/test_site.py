@@ -75,7 +75,9 @@ def test_pictures_fit_a_phone(file, tag):
     "A drawing with a narrow version brings it along; another one that is wide scrolls"
     made = after.sized(f'<p><img src="../images/{file}" alt="A"></p>', home/'course')
     assert re.fullmatch(f'<p>{tag}</p>', made), made
-    assert 'images/*-narrow.svg' in config['project']['resources']
+    img = f'<img src="../images/{file}">'
+    made = after.sized(f'<main>{img}<section>{img}</section></main>', home/'course')
+    assert re.search('fetchpriority="high".*<section>.*loading="lazy"', made)
 
 @pytest.mark.parametrize('anchor,to', [('a', 'a'), ('a.f', 'a.f'), ('a.g', 'a'), ('b', None)])
 def test_names_lead_to_their_definitions(anchor, to):
