@@ -120,10 +120,10 @@ ASKED = {  # the section that answers → what a reader asks for
     'course/ngrams.html#what-a-language-model-is': 'n-gram, language model',
     'course/recurrent.html#the-lstm-gate-by-gate': 'LSTM, gate',
     'course/recurrent.html#gradients-that-shrink-or-grow': 'vanishing gradient, exploding gradient',
-    'course/elmo.html#a-weighted-sum-by-hand': 'scalar mix',
-    'course/elmo.html#a-folder-that-keeps-it': 'load a model, save a model',
+    'course/elmo.html#equation-1': 'scalar mix',
     'course/history.html#from-word2vec-to-bert': 'BERT, GPT',
-    'library/ai2.html#load': 'load AI2 weights, pretrained weights'}
+    'library/ai2.html#read': 'load AI2 weights, pretrained weights',
+    'library/folder.html': 'load a model, save a model'}
 CUT = re.compile(r'<(pre|table|script|style|button|summary)\b.*?</\1>'
                  r'|<span class="math[^"]*">.*?</span>|<img\b[^>]*>|<[^>]*>', re.S)
 

