@@ -49,6 +49,7 @@ def render():
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
     text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.(?:ipynb|md)(?:#[^)]*)?)\)', r'](nbs/\1)', text)
+    text = re.sub(r'^# .*', '# elmo_fastai', text, count=1, flags=re.M)    # the repository's name
     note = '<!-- Written from nbs/start.ipynb by `make export`; do not edit here. -->\n\n'
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 
