@@ -74,6 +74,7 @@ docs: $(VENV)/.develop  ## build the documentation site into _docs (needs Quarto
 	@command -v quarto >/dev/null || { echo "The site is rendered by Quarto, which is not installed here."; \
 	  echo "Get it from https://quarto.org/docs/get-started/ (or run $(BIN)/nbdev-install-quarto), then call 'make docs' again."; exit 1; }
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/nbdev-docs
+	@$(BIN)/python tests/readme.py
 
 export: $(VENV)/.develop  ## write the library and the README from the notebooks, and clean the notebooks
 	@$(BIN)/nbdev-export
