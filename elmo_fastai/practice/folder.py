@@ -57,6 +57,8 @@ class Folder:
     def __init__(self, name):
         self.path = find_folder(name)
         file = self.path/'config.json'
+        require(file.exists(), f"{self.path} is no folder of a saved model: config.json is missing",
+                ModelFileError)
         with as_error(ModelFileError, f"{file} can't be read"):
             self.config = json.loads(file.read_bytes())
             require(FORMAT.items() <= self.config.items(), f"{file} is not of a model that this "
