@@ -2,7 +2,7 @@
 
 PyTorch begins every tensor at a multiple of 64 bytes. Matrix products round otherwise where one
 begins elsewhere, so that two copies of a model differ in the last bits (seen on AMD processors).
-Under `odd` or `ROBUST_ADDRESSES=1` each parameter of a module begins 4, 24, 40 or 52 bytes after
+Under `odd` each parameter of a module begins 4, 24, 40 or 52 bytes after
 such a multiple, by turns, so that no two models lie alike. Under `held` all begin 4 bytes after."""
 from contextlib import contextmanager
 from itertools import cycle, repeat
@@ -35,11 +35,6 @@ def register_moved(self, name, param):
     if distances is not None and movable(param):
         with torch.inference_mode(False): param.data = moved(param.detach(), next(distances))
     register(self, name, param)
-
-def move_all():
-    "Move what modules of this process register from now on"
-    global distances
-    nn.Module.register_parameter, distances = register_moved, TURNS
 
 @contextmanager
 def placed(others):

@@ -1,5 +1,5 @@
-"""`make run CHAPTERS=…`: run chapters from top to bottom and keep what they show, figures as
-vectors; `make run ARGS=--stale`: those whose code was not run yet as it is now.
+"""`tests/execute.py PAGES`: run pages from top to bottom and keep what they show, figures as vectors;
+`--stale`: those whose code was not run yet as it is now.
 
 Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A
 chapter in which a cell fails stays as it was. The notebook keeps a hash of the code that was run,
