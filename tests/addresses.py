@@ -3,9 +3,9 @@
 PyTorch begins every tensor at a multiple of 64 bytes. Matrix products round otherwise where one
 begins elsewhere, so that two copies of a model differ in the last bits (seen on AMD processors).
 Under `odd` each parameter of a module begins 4, 24, 40 or 52 bytes after
-such a multiple, by turns, so that no two models lie alike. Under `held` all begin 4 bytes after."""
+such a multiple, by turns, so that no two models lie alike."""
 from contextlib import contextmanager
-from itertools import cycle, repeat
+from itertools import cycle
 
 import numpy as np, torch
 from torch import nn
@@ -48,5 +48,3 @@ def placed(others):
 def usual(): return placed(None)
 
 def odd(): return placed(TURNS)
-
-def held(): return placed(None if distances is None else repeat(4))

@@ -83,19 +83,6 @@ def odd_addresses():
     "Weights lie where no processor likes them, and no two models alike"
     with addresses.odd(): yield
 
-@pytest.fixture
-def held():
-    """Weights of all models lie alike: what is equal to the last bit stays so on every processor
-
-    For trainings that go on where they stopped, and for trainings with one seed: the optimiser
-    makes a step of full size from a gradient that is nothing but rounding."""
-    with addresses.held(): yield
-
-@pytest.fixture(scope='module')
-def held_throughout():
-    "As `held`, for a whole file and for what its fixtures make"
-    with addresses.held(): yield
-
 @pytest.fixture(scope='session')
 def texts():
     "400 sentences of the toy language"

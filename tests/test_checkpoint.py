@@ -26,7 +26,7 @@ from elmo_fastai.practice.learners import TimeBudget
 from sources import source
 from steps import At
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures('held_throughout')]
+pytestmark = pytest.mark.slow
 
 def config(**changes):
     nano = dict(char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16, dropout=.2)

@@ -296,7 +296,6 @@ def broken(monkeypatch, corpus, out, error=RuntimeError, **said):
     assert error is RuntimeError or f'--resume {out}.run' in str(e.value)
     return Path(f'{out}.run')
 
-@pytest.mark.usefixtures('held')
 def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     whole = weights(pretrain('text.txt', out='whole', **STREAM | dict(epochs=2)))
     run = broken(monkeypatch, 'text.txt', text/'m', KeyboardInterrupt)
@@ -326,7 +325,6 @@ def test_a_training_of_a_learner_is_none_of_the_command_s(corpus, tmp_path):
     with pytest.raises(ValueError, match=r'resume\(learn'): pretrain(resume=tmp_path/'m.run')
     assert names(tmp_path) == ['m.run']
 
-@pytest.mark.usefixtures('held')
 def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):
     "Of a corpus of Python; over a model by --overwrite; beside a model that came since; damaged"
     run = broken(monkeypatch, corpus, tmp_path/'m')
@@ -342,7 +340,6 @@ def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):
     with pytest.raises(CheckpointError, match="can't be read"): pretrain(corpus, resume=run)
     assert list(run.glob('*.pt'))
 
-@pytest.mark.usefixtures('held')
 @pytest.mark.parametrize('stream', [False, True])
 def test_files_and_lists_of_texts_are_resumed(corpus, tmp_path, monkeypatch, stream):
     (tmp_path/'a.txt').write_text('\n'.join(corpus.train[:80]))

@@ -10,7 +10,6 @@ from elmo_fastai.practice.checkpoint import checkpoints_in
 from made import quietly
 from steps import At, press
 
-pytestmark = pytest.mark.usefixtures('held_throughout')
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=8, hidden_dim=8, dropout=.3)
 
