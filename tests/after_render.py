@@ -14,8 +14,18 @@ def text_of(file): return file.read_text(encoding='utf-8')
 
 # the explainer
 
-def first_view(label):
-    "What the explainer shows first for an example: the boxes of its script at the same places"
+def sentence(text, words, s, chosen, word):
+    "A sentence and its words; without a text the words alone"
+    spans = ''
+    for j,w in enumerate(words):
+        kind = 'chosen' if (s, j) == chosen else 'same' if w.lower() == word.lower() else ''
+        spans += f'<span class="elmo-word {kind}">{escape(w)}</span>'
+    typed = f'<p class="elmo-input">{escape(text)}</p>' if text else ''
+    return f'<div class="elmo-edit">{typed}<div class="elmo-words">{spans}</div></div>'
+
+def first_view(panel, label, apart):
+    """What a view shows first for an example: the boxes of its script at the same places; `apart`
+    has the page the sentences in a box of their own"""
     stored = json.loads(text_of(ROOT/'nbs'/'live'/'stored.json'))
     example = next(o for o in stored['examples'] if o['label'] == label)
     tokens = [word_tokenize(o) for o in example['sentences']]
@@ -23,22 +33,23 @@ def first_view(label):
     places = [(i, j) for i,words in enumerate(tokens) for j in range(len(words))]
     s, t = chosen = tuple(example['chosen'])
     word, rows = tokens[s][t], ''
+    if panel == 'input':
+        return ('<p class="elmo-numbers still" aria-hidden="true">Sentence</p><ol class='
+                f'"elmo-sentences"><li>{sentence(example["sentences"][s], tokens[s], s, chosen, word)}'
+                '<div class="elmo-bars"></div></li></ol>')
     def line(place):
         "A compared word and a bar for each layer"
         a, b = sorted(map(places.index, (chosen, place)))
         values = [layer[b*(b-1)//2 + a]/100 for layer in stored['answers'][key]['cosines']]
         bars = ''.join(f'<span class="elmo-bar" style="--share: {max(0, v):.2f}"><b>{v:.2f}</b>'
                        '</span>' for v in values)
-        return f'<p class="elmo-line"><span class="elmo-name">{escape(w)}</span>{bars}</p>'
+        name = escape(tokens[place[0]][place[1]])
+        return f'<p class="elmo-line"><span class="elmo-name">{name}</span>{bars}</p>'
     for i,(text,words) in enumerate(zip(example['sentences'], tokens)):
-        spans = bars = ''
-        for j,w in enumerate(words):
-            same = w.lower() == word.lower()
-            kind = 'chosen' if (i, j) == chosen else 'same' if same else ''
-            spans += f'<span class="elmo-word {kind}">{escape(w)}</span>'
-            if kind == 'same': bars += line((i, j))
-        rows += (f'<li><div class="elmo-edit"><p class="elmo-input">{escape(text)}</p><div class='
-                 f'"elmo-words">{spans}</div></div><div class="elmo-bars">{bars}</div></li>')
+        bars = ''.join(line((i, j)) for j,w in enumerate(words)
+                       if w.lower() == word.lower() and (i, j) != chosen)
+        row = sentence('' if apart else text, words, i, chosen, word)
+        rows += f'<li>{row}<div class="elmo-bars">{bars}</div></li>'
     def texts(names): return ''.join(f'<span>{escape(o, quote=False)}</span>' for o in names)
     heads = texts([f'“{word}” and', 'layer 0: letters', 'layer 1', 'layer 2'])
     tries = texts([*(o['label'] for o in stored['examples'] if 'panel' not in o),
@@ -48,12 +59,13 @@ def first_view(label):
             f'<p class="elmo-examples still" aria-hidden="true">Try: {tries}</p>'
             '<p class="elmo-keep still" aria-hidden="true"></p>')
 
-PICTURE = re.compile(r'(<div class="elmo-live" data-panel="bars" data-example="([^"]+)">).*?</div>'
-                     r'(?=\s*(?:<p|<div|<section|<ol|</section))', re.S)
+PICTURE = re.compile(r'(<div class="elmo-live" data-panel="(bars|input)" data-example="([^"]+)">)'
+                     r'.*?</div>(?=\s*(?:<p|<div|<section|<ol|</section))', re.S)
 
 def alive(html):
     "`html` with the explainer's first view for its picture: nothing moves when the script begins"
-    return PICTURE.sub(lambda m: f'{m[1]}{first_view(m[2])}</div>', html)
+    apart = 'data-panel="input"' in html
+    return PICTURE.sub(lambda m: f'{m[1]}{first_view(m[2], m[3], apart)}</div>', html)
 
 LOADED = 'config.json', 'model.safetensors', 'output.safetensors', 'vocab.json'
 

@@ -4,11 +4,12 @@ nbs/live/stored.json
 The answers to the examples come from the scripts of the page itself, run by node on the model in
 the box. The labelled occurrences that the model puts beside another sense are counted here;
 tests/test_live.py compares the answers with PyTorch's."""
-import json, shutil, subprocess, tempfile
+import itertools, json, shutil, subprocess, tempfile
 from pathlib import Path
-import numpy as np
+import numpy as np, torch
 from safetensors.numpy import load_file
 from after_render import BOX
+from elmo_fastai.all import Elmo
 
 live = Path(__file__).resolve().parent.parent/'nbs'/'live'
 EXAMPLES = [       # the chosen word as (sentence, position)
@@ -22,15 +23,19 @@ EXAMPLES = [       # the chosen word as (sentence, position)
                                                  'Turn to the left at the church.',
                                                  'There was nothing left to eat.']),
     dict(label='watch', chosen=(0, 3), sentences=['He took his watch out of his pocket.',
-                                                  'We watch the ships from the shore.']),
+                                                  'We watch the ships from the shore.',
+                                                  'The night watch slept by the fire.']),
     dict(label='match', chosen=(0, 3), sentences=['He struck a match and lit the lamp.',
-                                                  'They won the match by two goals.']),
+                                                  'They won the match by two goals.',
+                                                  'She was no match for her brother.']),
     dict(label='a slip of the pen', chosen=(1, 1),
          sentences=['The government raised the taxes.', 'The goverment raised the taxes.',
                     'The slithy toves raised the taxes.']),
     dict(label='was or were', chosen=(0, 5), panel='readers',
          sentences=['The men on the hill were tired.', 'The man on the hills was tired.']),
-    dict(label='did', chosen=(0, 1), panel='readers', sentences=['She did not want to go home.'])]
+    dict(label='did', chosen=(0, 1), panel='readers', sentences=['She did not want to go home.']),
+    dict(label='a bank that lends', chosen=(0, 1), panel='influence',
+         sentences=['The bank lent them money.', 'He swam to the other bank.'])]
 
 SCRIPTS = 'elmo.js', 'speak.js', 'answers.js'
 
@@ -94,10 +99,28 @@ def failures():
              if rows[i][1] != rows[j][1]]
     return dict(n=len(rows), wrong=wrong)
 
+def words_of(elmo, n=5000):
+    "Common words of plain letters"
+    return [w for w in elmo.vocab.itos if w.isascii() and w.isalpha()][:n]
+
+@torch.no_grad()
+def likes():
+    "For each filter the three pieces of common words that it likes best"
+    elmo, best = Elmo.from_pretrained('mini-en'), []
+    words, encoder = words_of(elmo), elmo.lm.chars
+    x = encoder.embed(torch.from_numpy(elmo.char_vocab.encode(words)).long()).transpose(1, 2)
+    for conv in encoder.convs:
+        scores, places = conv(x).max(-1)
+        for fits,at in zip(scores.T, places.T):
+            pieces = (f'‹{words[i]}›{" "*4}'[at[i]:][:conv.kernel_size[0]].strip()
+                      for i in fits.argsort(descending=True).tolist())
+            best.append(' '.join(itertools.islice(dict.fromkeys(filter(None, pieces)), 3)))
+    return best
+
 if __name__ == '__main__':
     words = json.loads((live/'occurrences.json').read_text(encoding='utf-8'))['words']
     found = {'examples': EXAMPLES, 'words': words, 'answers': run(ANSWERS, EXAMPLES),
-             'failures': failures()}
+             'failures': failures(), 'likes': likes()}
     text = json.dumps(found, ensure_ascii=False, separators=(',', ':'))
     (live/'stored.json').write_text(text, encoding='utf-8')
     print(f"{len(found['answers'])} answers, {len(found['failures']['wrong'])} of "

@@ -14,12 +14,13 @@ from elmo_fastai.text.tokenizers import word_tokenize
 pytestmark = pytest.mark.slow
 
 LIVE = home/'live'
-PANELS = 'bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'
+PANELS = ('bars', 'letters', 'directions', 'mix', 'map', 'senses', 'readers', 'influence',
+          'write')
 PAGE = '''<!doctype html><html lang="en-GB"><head><meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1"><title>Live</title>
 <link rel="icon" href="data:,"><link rel="stylesheet" href="styles.css">
 <style>* { box-sizing: border-box } body { font: 17px/1.5 sans-serif }</style></head>
-<body class="quarto-light"><main><h1>Live</h1>%s
+<body class="quarto-light"><main id="quarto-document-content"><h1>Live</h1>%s
 <p id="below">What stands below.</p></main>%s</body></html>'''
 TOUR = '''<p class="elmo-live elmo-begin"></p><ol class="elmo-tour">
 <li data-panel="bars" data-example="bank">Bars.</li>
@@ -41,8 +42,11 @@ def site(tmp_path_factory):
     boxed(folder/'live')
     shutil.copyfile(home/'styles.css', folder/'styles.css')
     script = (home/'access.html').read_text(encoding='utf-8')
-    views = box('bars') + TOUR + ''.join(map(section, PANELS[1:]))
-    for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views)):
+    top = box('input') + box('drawing') + box('bars')
+    views = top + TOUR + ''.join(map(section, PANELS[1:]))
+    small = box('letters') + '<p>Text.</p>'
+    for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views),
+                      ('small', small)):
         (folder/f'{name}.html').write_text(PAGE % (alive(text), script), encoding='utf-8')
     with served(folder) as address: yield address
 
@@ -82,7 +86,12 @@ def everything(opened):
 def view(page, panel): return page.locator(f'[data-panel={panel}].elmo-live')
 def click(page, panel, name, exact=True):
     view(page, panel).get_by_role('button', name=name, exact=exact).first.click()
-def sentence(page, i): return view(page, 'bars').get_by_role('textbox', name=f'Sentence {i}')
+def sentence(page, i):
+    "The field of sentence `i`; where there is one field for all, what is in it"
+    return page.get_by_role('textbox', name=f'Sentence {i}').first
+def texts(page):
+    "The sentences in the address"
+    return page.evaluate("JSON.parse(decodeURIComponent(location.hash.split('=')[1])).slice(3)")
 def chosen(page):
     return view(page, 'bars').locator('.elmo-word[aria-pressed=true]').all_inner_texts()
 def said(page): return view(page, 'bars').locator('.elmo-said').inner_text()
@@ -147,24 +156,83 @@ def test_typing_loads_the_model_and_the_bars_move(page):
     assert 'model.safetensors' in page.asked and 'output.safetensors' not in page.asked
     assert page.evaluate("document.activeElement.getAttribute('aria-label')") == 'Sentence 3'
 
-def test_the_word_is_followed_and_not_its_place(page):
-    for text in ('On the left bank', '', 'bank'):
-        write(page, 1, text)
-        if text: assert chosen(page) == ['bank']
-        else: page.locator('text=This sentence has no words yet.').wait_for()
+def edit(page, i, how, text):
+    "Replace sentence `i`: all keys one by one, or pasted, or all deleted"
+    sentence(page, i).select_text()
+    if how == 'type': page.keyboard.type(text, delay=30)
+    if how == 'paste': page.keyboard.insert_text(text)
+    if how == 'delete': page.keyboard.press('Delete')
+    page.wait_for_timeout(300)
+    wait(page, "!document.querySelector('.elmo-old')")
+
+@pytest.mark.parametrize('i', [1, 2, 3])
+@pytest.mark.parametrize('how,text', [
+    ('type', 'I went to the bank to get cash'), ('paste', 'The bank of the stream was muddy.'),
+    ('delete', '')])
+def test_the_word_stays_chosen_and_not_its_place(page, i, how, text):
+    edit(page, i, how, text)
+    if i == 1 and not text: page.locator('text=This sentence has no words yet.').wait_for()
+    else: assert chosen(page) == ['bank']
+    edit(page, i, 'paste', 'By the river there is a bank.')
+    assert chosen(page) == ['bank'], 'and it comes back'
+    assert {*find(page, '.elmo-name', 'o.textContent')} <= {'bank'}
+
+def test_without_the_word_another_one_that_is_shared_or_it_is_said(page):
+    edit(page, 1, 'paste', 'Then she swam home.')
+    assert chosen(page) == ['swam'] and '“bank”' in said(page)
+    edit(page, 1, 'paste', 'Dogs bark loudly')
+    assert 'No word' in said(page)
+    edit(page, 1, 'paste', 'Dogs on a bank')
+    assert chosen(page) == ['bank'] and not said(page)
+    sentence(page, 1).press('End')
+    page.keyboard.type('er', delay=200)
+    page.locator('.elmo-word', has_text='banker').wait_for()
+    assert chosen(page) == ['banker'], 'who types in the word goes on with it'
 
 def test_all_views_show_the_same_sentences(everything):
+    "There is one field, and it stays at the top"
+    assert everything.get_by_role('textbox').count() == 1
     view(everything, 'influence').locator('.elmo-pick', has_text='river').click()
     assert chosen(everything) == ['river'], 'a word that moved the vector'
-    click(everything, 'influence', 'Go to sentence 3')
-    shown = view(everything, 'write').get_by_role('textbox').input_value()
-    assert shown == 'She owed the bank a lot of money.'
-    view(everything, 'influence').get_by_role('textbox', name='Sentence 3').fill('She owed it.')
-    wait(everything, "document.querySelectorAll('[data-panel=bars] input')[2].value"
-                     " === 'She owed it.'")
+    click(everything, 'input', 'Go to sentence 3')
+    view(everything, 'write').scroll_into_view_if_needed()
+    assert 0 <= sentence(everything, 3).bounding_box()['y'] < 200
+    wait(everything, "o.textContent.startsWith('She ')", '[data-panel=write] .elmo-gap')
+    sentence(everything, 3).fill('She owed it.')
+    wait(everything, "document.querySelector('[data-panel=drawing]').innerText.includes('owed')")
     click(everything, 'bars', 'owed')
-    pressed = view(everything, 'inside').locator('.elmo-word[aria-pressed=true]')
+    pressed = view(everything, 'input').locator('.elmo-word[aria-pressed=true]')
     assert pressed.inner_text() == 'owed'
+
+def test_each_part_of_the_drawing_leads_to_its_view(everything):
+    everything.add_style_tag(content='#below { height: 100vh }')
+    links = view(everything, 'drawing').locator('a').all()
+    names = {o.get_attribute('href')[1:] for o in links}
+    assert names == {*PANELS} - {'bars'}
+    for link in links:
+        link.focus()
+        everything.keyboard.press('Enter')
+        everything.wait_for_timeout(50)
+        panel = link.get_attribute('href')[1:]
+        below = everything.locator('[data-panel=input].elmo-live').bounding_box()
+        top = view(everything, panel).bounding_box()['y']
+        assert below['y'] + below['height'] <= top + 1 < 500, panel
+
+def test_a_small_view_has_its_own_field(opened):
+    page = opened('small.html')
+    page.locator('text=how well').wait_for()
+    assert 'bank' in view(page, 'letters').locator('svg').text_content(), 'what its filter likes'
+    sentence(page, 1).fill('unkindly')
+    wait(page, "o.textContent.includes('ly›')", '[data-panel=letters] svg')
+    assert fits(page) and not page.errors
+
+def test_a_bar_shows_how_much_of_the_model_has_come(page):
+    seen = """window.seen = []; new MutationObserver(found => found.forEach(o => seen.push(o.target.value)))
+        .observe(document.querySelector('progress'), {attributes: true})"""
+    page.evaluate(seen)
+    write(page, 1, 'She sat on the bank by the river')
+    wait(page, "!document.querySelector('.elmo-old')")
+    assert max(page.evaluate('seen')) == 1 and page.locator('progress').is_hidden()
 
 @pytest.mark.parametrize('text', [
     '<img src=x onerror=alert(1)> & "q"', '👩🏽‍🚀'*30, 'x'*10_000, 'الضفة اليسرى للنهر'],
@@ -202,10 +270,12 @@ def test_dots_glide_between_the_senses(everything):
     everything.wait_for_timeout(100)
     before = find(everything, '.elmo-glide', 'o.style.transform')[0]
     assert 'bank/edge' in senses.locator('.elmo-neighbours').inner_text()
-    senses.get_by_role('textbox').fill('The bank lent them a lot of money.')
+    sentence(everything, 1).fill('The bank lent them a lot of money.')
     wait(everything, f'o?.style.transform !== {json.dumps(before)}', '.elmo-glide')
-    click(everything, 'senses', 'lent')
-    everything.locator('text=No occurrences of “lent” are stored').wait_for()
+    click(everything, 'input', 'lent')
+    everything.locator('text=here are those of “bank”').wait_for()
+    everything.get_by_role('button', name='a slip of the pen').click()
+    everything.locator('text=Dots are stored for: bank').wait_for()
 
 def test_two_readers_and_the_word_that_is_blanked(everything):
     readers, gap = view(everything, 'readers'), '[data-panel=readers] .elmo-gap'
@@ -214,7 +284,7 @@ def test_two_readers_and_the_word_that_is_blanked(everything):
     assert 'did 0.97' in readers.locator('svg').text_content()
     readers.locator('.elmo-pick', has_text='home').click()
     wait(everything, "o.textContent.includes('go ___ .')", gap)
-    readers.get_by_role('textbox').fill('She saw zorgles')
+    sentence(everything, 1).fill('She saw zorgles')
     wait(everything, "o.textContent.includes('zorgles ?')", '[data-panel=readers] svg')
 
 def test_it_writes_and_begins_again(everything):
@@ -227,25 +297,29 @@ def test_it_writes_and_begins_again(everything):
     wait(everything, "o.textContent === ''", mark)
     assert writes.locator('svg').text_content() == first
 
-def test_inside_steps_through_the_sentence_and_mixes(everything):
-    inside = view(everything, 'inside')
+def test_the_directions_step_through_the_sentence(everything):
     def shown():
-        return sum(find(everything, '[data-panel=inside] svg > g', "o.getAttribute('opacity') === '1'"))
-    slider = inside.get_by_role('slider', name='words read')
+        return sum(find(everything, '[data-panel=directions] svg > g',
+                        "o.getAttribute('opacity') === '1'"))
+    slider = view(everything, 'directions').get_by_role('slider', name='words read')
     slider.fill('0')
     none = shown()
     slider.fill('3')
     assert shown() == none + 3*4, 'two layers of two directions'
-    for name in ('s1', 's2'): inside.get_by_role('slider', name=name).fill('0')
-    text = inside.locator('.elmo-panel').inner_text()
-    assert 'with sentence 2: 1.00, with sentence 3: 1.00' in text, 'layer 0 is the letters'
+
+def test_the_mix_of_the_letters_alone_is_the_same_in_every_sentence(everything):
+    mix = view(everything, 'mix')
+    for name in ('s1', 's2'): mix.get_by_role('slider', name=name).fill('0')
+    assert 'with sentence 2: 1.00, with sentence 3: 1.00' in mix.inner_text()
 
 def test_a_word_that_it_gets_wrong(everything):
     failures = json.loads((LIVE/'stored.json').read_text(encoding='utf-8'))['failures']
     everything.get_by_role('button', name='a word that it gets wrong').click()
     everything.locator(f"text={len(failures['wrong'])} of {failures['n']}").first.wait_for()
-    texts = [sentence(everything, i).input_value() for i in (1, 2)]
-    assert texts == [o['text'] for o in failures['wrong'][0]]
+    asked, near = failures['wrong'][0]
+    assert sentence(everything, 1).input_value() == asked['text']
+    click(everything, 'input', 'Go to sentence 2')
+    assert sentence(everything, 2).input_value() == near['text']
 
 def test_the_tour_goes_forth_and_back(everything):
     everything.get_by_role('button', name='Take the tour').click()
@@ -253,7 +327,9 @@ def test_the_tour_goes_forth_and_back(everything):
     def press(name): bar.get_by_role('button', name=name).click()
     press('Next')
     assert sentence(everything, 1).input_value() == 'She did not want to go home.'
-    assert view(everything, 'readers').bounding_box()['y'] < 900, 'its view is on the screen'
+    above, below = sentence(everything, 1).bounding_box(), bar.bounding_box()
+    picture = view(everything, 'readers').locator('svg').bounding_box()
+    assert above['y'] + above['height'] <= picture['y'] < below['y'], 'it is on the screen'
     press('Back')
     assert chosen(everything) == ['bank']
     press('End the tour')
@@ -262,12 +338,14 @@ def test_the_tour_goes_forth_and_back(everything):
 # the address, links, pictures
 
 def test_an_address_restores_what_was_seen(opened):
-    page, text = opened('all.html'), 'A rose “is” a rose & a % rose'
+    page, text = opened('all.html', permissions=['clipboard-write']), 'A rose “is” a rose & a % rose'
     write(page, 1, text)
-    click(page, 'readers', 'rose')
+    click(page, 'input', 'rose')
+    click(page, 'readers', 'Copy link')
     again = opened(page.url)
     wait(again, "o?.textContent.startsWith('A ___ “')", '[data-panel=readers] .elmo-gap')
     assert sentence(again, 1).input_value() == text and chosen(again) == ['rose']
+    assert texts(page) == texts(again)
     assert -1 <= view(again, 'readers').bounding_box()['y'] < 500, 'the view is on the screen'
 
 @pytest.mark.parametrize('hash', [

@@ -38,6 +38,47 @@ function strip(values, x, y, width, height, colour, full, down) {
     v > 0 ? colour : GREY, {opacity: Math.min(1, Math.abs(v) / full).toFixed(2)})));
 }
 
+// ---- the whole of it ----------------------------------------------------------------------
+
+const STORIES = [      // from the top: its name, its colours, and the view of a part or views of several
+  ['', [], {senses: 'senses', map: 'word by word', influence: 'what moved it'}],
+  ['mix', [GREEN], {mix: 'a mix of all layers for each word'}],
+  ['guesses', [], {readers: 'two readers', write: 'let it write'}],
+  ['layer 2', [BLUE, ORANGE], {directions: 'layer 2 in both directions'}],
+  ['layer 1', [BLUE, ORANGE], {directions: 'layer 1 in both directions'}],
+  ['letters', [GREEN], {letters: 'letters, filters and highway'}]];
+
+// ELMo with the words of a sentence, as many as there is room for around the chosen one. Each part is
+// a link; `to` says where to.
+export function drawElmo({words, t, width, to, choose}) {
+  const side = 66, n = Math.min(words.length, Math.floor((width - side) / 68));
+  const from = clamp(t - Math.floor(n / 2), 0, words.length - n), column = (width - side) / n;
+  const some = [...Array(n).keys()].map(i => ({i: from + i, x: side + (i + .5) * column}));
+  const parts = [], gap = 8;
+  let y = 1;
+  for (const [name, colours, views] of STORIES) {
+    const all = Object.entries(views).filter(([panel]) => to(panel)), chips = !colours.length;
+    const tall = chips ? 30 : 14 + 22 * colours.length, left = chips && name ? side : 0;
+    const wide = (width - left) / all.length, top = y;
+    if (chips && name) parts.push(label(8, y + 20, name));
+    all.forEach(([panel, text], k) => parts.push(svg('a', {href: to(panel), 'aria-label': text},
+      box(left + k * wide + 1, top, wide - 2, tall, 'currentColor', {rx: 6, class: 'elmo-part'}),
+      label(chips ? left + (k + .5) * wide : 8, top + tall / 2 + 5, chips ? text : name,
+        chips ? {'text-anchor': 'middle'} : {}),
+      ...colours.flatMap((colour, c) => some.flatMap(({i, x}) => [
+        box(x - column / 2 + 4, top + 8 + 22 * c, column - 8, 18, colour, {rx: 4, opacity: i === t ? 1 : .4}),
+        colours.length > 1 ? label(x, top + 22 + 22 * c, '→←'[c], {'text-anchor': 'middle'}) : ''])))));
+    y += tall + gap;
+    some.forEach(({x}) => { if (name) parts.push(box(x - 1, y - gap, 2, gap, GREY)); });
+  }
+  some.forEach(({i, x}, k) => parts.push(label(x, y + 14, (k || !from ? '' : '… ') + cut(words[i], 9)
+    + (k === n - 1 && i < words.length - 1 ? ' …' : ''), {'text-anchor': 'middle', class: 'elmo-pick',
+    onclick: () => choose(i), ...strong(i === t)})));
+  const image = picture(width, y + 22, 'ELMo and this sentence: each part leads to its view', ...parts);
+  image.setAttribute('role', 'group');
+  return image;
+}
+
 // ---- every word with every word -----------------------------------------------------------
 
 // `words` of all sentences, `me` the chosen one, `pairs` the cells that are framed. The picture, and
@@ -152,38 +193,43 @@ export function drawNext(best, {width}) {
 
 // ---- inside -------------------------------------------------------------------------------
 
-const SIDES = [[0, BLUE, '→'], [1, ORANGE, '←']];
-
-// From the letters of the chosen word to its states in the sentence. The picture, and a function
-// that shows what both directions have read after some steps.
-export function drawInside(answer, {words, t, width}) {
-  const {letters, filters, features, highway, states} = answer, side = 76, line = 20;
-  const n = letters.length, cell = Math.min(34, (width - side) / n), first = 52;
+// The letters of the chosen word, the filters that fit best, the pieces that these like, the highway.
+export function drawLetters(answer, {likes, width}) {
+  const {letters, filters, features, highway} = answer, side = 118, line = 20, first = 52;
+  const n = letters.length, cell = Math.min(34, (width - side - 34) / n);
   const spelled = letters.flatMap((letter, i) => [
     box(side + i * cell, 20, cell - 2, 24, 'none', {stroke: GREY}),
     label(side + (i + .45) * cell, 37, letter, {'text-anchor': 'middle'})]);
   const fired = filters.flatMap(({k, width: wide, place, fit}, i) => [
-    label(0, first + i * line + 12, `filter ${k}`),
+    label(0, first + i * line + 12, likes[k]),
     box(side + place * cell, first + i * line, Math.min(wide, n - place) * cell - 2, line - 4, GREEN,
       {opacity: clamp(fit / 3, .2, 1), class: 'elmo-grow'}),
-    label(side + n * cell + 8, first + i * line + 12, fit.toFixed(1))]);
-  const high = first + filters.length * line + 26, reading = high + 76;
-  const carried = [label(0, high - 6, 'highway: above what comes in, below what goes out'),
-    strip(features, 0, high, width, 14, GREEN, 2), strip(highway, 0, high + 16, width, 14, GREEN, 2)];
+    label(side + n * cell + 4, first + i * line + 12, fit.toFixed(1))]);
+  const high = first + filters.length * line + 26;
+  return picture(width, high + 34, 'Letters, filters and highway',
+    label(0, 13, 'a filter likes', {'font-weight': 700}), label(side, 13,
+      `where it fits: the best 8 of ${answer.n}`, {'font-weight': 700}), ...spelled, ...fired,
+    label(0, high - 6, 'highway: above what comes in, below what goes out', {'font-weight': 700}),
+    strip(features, 0, high, width, 14, GREEN, 2), strip(highway, 0, high + 16, width, 14, GREEN, 2));
+}
+
+const SIDES = [[0, BLUE, '→'], [1, ORANGE, '←']];
+
+// The states of both directions in the sentence. The picture, and a function that shows what both
+// have read after some steps.
+export function drawDirections(states, {words, t, width}) {
   const column = (width - 54) / words.length, tall = 44;
   const groups = states.flatMap((sides, l) => SIDES.flatMap(([d, colour, arrow]) => {
-    const y = reading + (2 * l + d) * (tall + 6);
+    const y = (2 * l + d) * (tall + 6);
     return [{shown: () => true, mark: label(0, y + 26, `${l + 1} ${arrow}`)},
       ...sides[d].map((state, i) => ({shown: step => d ? words.length - 1 - i < step : i < step,
         mark: strip(state, 54 + i * column, y, column - 2, tall, colour, .6, true)}))];
   }));
-  const below = reading + 2 * states.length * (tall + 6) + 8;
+  const below = 2 * states.length * (tall + 6) + 8;
   const names = words.map((word, i) => label(0, 0, cut(word, 12), {...strong(i === t),
     transform: `translate(${54 + (i + .5) * column},${below}) rotate(35)`}));
-  const image = picture(width, below + 66, 'Letters, filters, highway and states',
-    label(0, 13, `the letters, and the 8 of ${answer.n} filters that fit best`, {'font-weight': 700}),
-    ...spelled, ...fired, ...carried, label(0, reading - 10, 'two directions, layers 1 and 2',
-      {'font-weight': 700}), ...groups.map(o => o.mark), ...names);
+  const image = picture(width, below + 66, 'The states of two directions in layers 1 and 2',
+    ...groups.map(o => o.mark), ...names);
   const show = step => groups.forEach(o => o.mark.setAttribute('opacity', o.shown(step) ? 1 : .08));
   return {image, show};
 }

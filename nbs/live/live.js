@@ -1,16 +1,19 @@
-// The explainer: sentences to edit, words to choose, and views of them, one in each box of a page. The
-// model works in worker.js; the answers to the examples are stored, so nothing is loaded at first.
+// The explainer: sentences to edit, words to choose, and views of them, one in each box of a page. Where
+// a page has a box for the sentences alone, the others show no inputs. The model works in worker.js; the
+// answers to the examples are stored, so nothing is loaded at first.
 import {read, tokenize} from './elmo.js';
 import {keyOf, same} from './answers.js';
-import {clamp, cut, drawInfluence, drawInside, drawMap, drawMix, drawNext, drawReaders, drawSenses,
-  tag} from './draw.js';
+import {clamp, cut, drawDirections, drawElmo, drawInfluence, drawLetters, drawMap, drawMix, drawNext,
+  drawReaders, drawSenses, tag} from './draw.js';
 
 const here = name => new URL(name, import.meta.url).href;
 const MOST = 60;                           // words of all sentences together
 const PAUSE = 120;                         // milliseconds from the last key to the question
 const LONGEST = 40;                        // letters of a word that are shown
 const LAYERS = ['layer 0: letters', 'layer 1', 'layer 2'];
-const PANELS = ['bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'];
+const PANELS = ['input', 'drawing', 'bars', 'letters', 'directions', 'mix', 'map', 'senses', 'readers',
+  'influence', 'write'];
+const ASKED = {bars: 'map', letters: 'inside', directions: 'inside', mix: 'inside'};
 const press = (text, onclick, more) => tag('button', {type: 'button', text, onclick, ...more});
 const say = (place, text) => place.textContent === text || (place.textContent = text);
 
@@ -30,15 +33,28 @@ function walk(event, all) {
   all[to].focus();
 }
 
-// Where the word at `t` is after an edit: it moves with the words behind the edit.
-export function follow(before, after, t) {
-  const most = Math.min(before.length, after.length);
+const least = (all, cost) => all.reduce((a, b) => cost(b) < cost(a) ? b : a);
+
+// Did the reader type in the word at `t`, and nowhere else?
+export function retyped(before, after, t) {
+  const others = before.every((o, i) => i === t || o === after[i]);
+  if (!others || before.length !== after.length || !after[t]) return false;
+  const [a, b] = [before[t], after[t]], most = Math.min(a.length, b.length);
   let start = 0, end = 0;
-  while (start < most && before[start] === after[start]) start++;
-  while (end < most - start && before.at(-1 - end) === after.at(-1 - end)) end++;
-  const behind = t >= start && t >= before.length - end;
-  const moved = behind ? t + after.length - before.length : t;
-  return clamp(moved, 0, Math.max(0, after.length - 1));
+  while (start < most && a[start] === b[start]) start++;
+  while (end < most - start && a.at(-1 - end) === b.at(-1 - end)) end++;
+  return start + end >= Math.max(1, most - 1);
+}
+
+// Where `word` is after an edit of its sentence: as far from the beginning or from the end as before.
+// Where it is gone, the longest word that the other sentences share; without one, the longest of all.
+export function follow(word, t, before, after, others) {
+  const places = [...after.keys()], own = places.filter(i => same(after[i], word));
+  const moved = i => Math.min(Math.abs(i - t), Math.abs(after.length - i - before.length + t));
+  if (own.length) return least(own, moved);
+  const shared = places.filter(i => /\p{L}/u.test(after[i]) && others.some(o => same(o, after[i])));
+  const some = shared.length ? shared : places;
+  return some.length ? least(some, i => -after[i].length) : 0;
 }
 
 // What is in an address; null where it is none of ours.
@@ -56,8 +72,14 @@ class Model {
   constructor({answers}) { this.answers = answers; }
 
   known(question) {
+    if (question.panel === 'drawing') return {};
     const key = keyOf(question);
     return Object.hasOwn(this.answers, key) ? this.answers[key] : null;
+  }
+
+  // The worker loads the model while the reader is still typing.
+  begin() {
+    if (!this.worker) this.ask({}).catch(() => {});
   }
 
   ask(question) {
@@ -72,6 +94,7 @@ class Model {
 
   start() {
     const worker = this.worker = new Worker(here('worker.js'), {type: 'module'});
+    worker.onmessage = ({data: {come, total}}) => this.heard(come / total);
     this.broken = new Promise((_, reject) => {
       worker.onerror = e => {
         this.worker = null;
@@ -86,6 +109,8 @@ class Explainer {
   constructor(places, stored) {
     Object.assign(this, {stored, model: new Model(stored), texts: ['', '', ''], tokens: [[], [], []],
       chosen: [0, 0], label: '', note: '', wrong: -1, views: []});
+    this.apart = places.some(o => o.dataset.panel === 'input');
+    this.model.heard = share => this.views.forEach(o => { o.bar.value = clamp(share || 0, 0, 1); });
     this.example(this.find(places[0].dataset.example) || stored.examples[0]);
     this.views = places.map(place => new View(this, place));
     window.addEventListener('hashchange', () => this.restore());
@@ -102,8 +127,11 @@ class Explainer {
     this.read();
     const last = Math.max(0, this.tokens[chosen[0]].length - 1);
     Object.assign(this, {label, chosen: [chosen[0], Math.min(chosen[1], last)], note});
+    this.word = this.at();
     this.changed();
   }
+
+  at() { return this.tokens[this.chosen[0]][this.chosen[1]] ?? ''; }
 
   // A labelled occurrence whose nearest neighbour has another sense, and that neighbour.
   failure() {
@@ -116,15 +144,24 @@ class Explainer {
   }
 
   type(i, text, view) {
-    const before = this.tokens[i], [s, t] = this.chosen;
-    Object.assign(this, {label: '', note: ''});
+    const [s, t] = this.chosen, before = this.tokens[s];
     this.texts[i] = text;
     this.read();
-    this.choose(s, s === i ? follow(before, this.tokens[i], t) : t, view);
+    const after = this.tokens[s], others = this.tokens.flatMap((o, j) => j === s ? [] : o);
+    if (same(before[t] ?? '', this.word) && retyped(before, after, t)) this.word = after[t];
+    this.chosen = [s, follow(this.word, t, before, after, others)];
+    this.word ||= this.at();
+    const now = this.at(), shared = others.some(o => same(o, now));
+    Object.assign(this, {label: '', note: !now || same(now, this.word) ? ''
+      : `“${cut(this.word, 20)}” is not in sentence ${s + 1} any more. ` + (shared
+        ? `Its word “${now}” is in another one, too.` : 'No word of it is in another one.')});
+    this.kept(view);
+    this.changed();
   }
 
   choose(s, t, view) {
-    this.chosen = [s, t];
+    Object.assign(this, {chosen: [s, t], note: ''});
+    this.word = this.at();
     this.kept(view);
     this.changed();
   }
@@ -164,14 +201,14 @@ class Explainer {
     const go = at => {
       bar.hidden = !steps[at];
       if (bar.hidden) { begin.focus(); return; }
-      const {panel, example} = steps[at].dataset, o = this.find(example), {place} = this.view(panel);
-      this.example(o);
+      const {panel, example} = steps[at].dataset;
+      this.example(this.find(example));
       say(text, `${at + 1} of ${steps.length}. ${steps[at].textContent.trim()}`);
       back.onclick = () => go(at - 1);
       next.onclick = () => go(at + 1);
       back.disabled = !at;
       say(next, steps[at + 1] ? 'Next' : 'Done');
-      (place.closest('section') || place).scrollIntoView();
+      this.view(panel).place.scrollIntoView();
     };
     const back = press('Back'), next = press('Next'), end = press('End the tour', () => go(-1));
     const bar = tag('div', {class: 'elmo-live elmo-steps', role: 'region', 'aria-label': 'Tour',
@@ -185,26 +222,29 @@ class Explainer {
 // A box of a page: sentences to edit, and what its panel shows of them.
 class View {
   constructor(all, place) {
-    const {panel} = place.dataset, whole = panel === 'bars';
+    const {panel} = place.dataset, whole = panel === 'bars', alone = panel === 'input';
     Object.assign(this, {all, place, panel, were: {}, layer: 0, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
     const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
     this.buttons = own.map(o => press(o.label, () => all.example(o)));
     if (whole) this.buttons.push(press('a word that it gets wrong', () => all.failure()));
-    this.rows = (whole ? [0, 1, 2] : [null]).map(i => this.row(i));
+    this.rows = (whole ? [0, 1, 2] : alone || !all.apart ? [null] : []).map(i => this.row(i));
     this.heads = tag('p', {class: 'elmo-heads'});
     this.numbers = [0, 1, 2].map(i => press(i + 1, () => this.go(i),
       {'aria-label': `Go to sentence ${i + 1}`}));
     this.said = tag('span', {class: 'elmo-said', role: 'status'});
     this.room = tag('div', {class: 'elmo-panel', role: 'group', 'aria-label': 'View'});
+    this.bar = tag('progress', {max: 1, 'aria-label': 'Loading the model', hidden: ''});
     this.save = press('Save picture', () => this.picture());
-    place.replaceChildren(
-      ...whole ? [this.heads] : [tag('p', {class: 'elmo-numbers', role: 'group',
-        'aria-label': 'Sentence'}, 'Sentence ', ...this.numbers)],
-      tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item)), this.room,
+    const numbers = tag('p', {class: 'elmo-numbers', role: 'group', 'aria-label': 'Sentence'},
+      'Sentence ', ...this.numbers);
+    const rows = tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item));
+    const above = [whole ? this.heads : numbers, rows];
+    place.replaceChildren(this.bar, ...this.rows.length ? above : [], ...alone ? [] : [this.room,
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
-      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
+      tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said)]);
+    if (alone) return;
     new IntersectionObserver(found => {
       this.near = found.at(-1).isIntersecting;
       if (this.near && this.late) this.refresh();
@@ -220,7 +260,7 @@ class View {
   row(i) {
     const row = {at: () => i ?? this.all.chosen[0]};
     row.input = tag('input', {type: 'text', spellcheck: 'false', placeholder: 'another sentence',
-      autocomplete: 'off', class: 'elmo-input', oninput: () => {
+      autocomplete: 'off', class: 'elmo-input', onfocus: () => this.all.model.begin(), oninput: () => {
         clearTimeout(row.timer);
         const at = row.at();
         row.timer = setTimeout(() => {
@@ -231,7 +271,8 @@ class View {
     row.words = tag('div', {class: 'elmo-words', role: 'toolbar',
       onkeydown: e => walk(e, [...row.words.children])});
     row.bars = tag('div', {class: 'elmo-bars'});
-    row.item = tag('li', {}, tag('div', {class: 'elmo-edit'}, row.input, row.words), row.bars);
+    const shown = this.all.apart && i !== null ? [row.words] : [row.input, row.words];
+    row.item = tag('li', {}, tag('div', {class: 'elmo-edit'}, ...shown), row.bars);
     return row;
   }
 
@@ -269,31 +310,42 @@ class View {
     this.written = [];
     this.message = limit || (this.panel === 'bars' ? note : '');
     say(this.said, this.message);
-    this.refresh();
+    if (this.panel !== 'input') this.refresh();
   }
 
   // ---- what is seen -------------------------------------------------------------------------
 
   question() {
-    const {tokens, chosen} = this.all, sentences = [...tokens];
+    const {tokens, chosen: [s, t]} = this.all, sentences = [...tokens];
     while (sentences.length > 1 && !sentences.at(-1).length) sentences.pop();
-    const asked = {panel: this.panel === 'bars' ? 'map' : this.panel, sentences, chosen};
+    const chosen = this.panel === 'senses' ? this.dotted(sentences, s, t) : [s, t];
+    const asked = {panel: ASKED[this.panel] || this.panel, sentences, chosen};
     const {written, temperature} = this;
     return this.panel === 'write' && (written.length || temperature !== 1)
       ? {...asked, written, temperature} : asked;
   }
 
+  // The chosen word, or else one of its sentence, or of another, for which dots are stored.
+  dotted(sentences, s, t) {
+    const places = sentences.flatMap((tokens, i) => tokens.map((o, j) => [i, j]));
+    const known = ([i, j]) => this.all.stored.words.includes(sentences[i][j].toLowerCase());
+    return [[s, t], ...places.filter(([i]) => i === s), ...places].find(o => sentences[s]?.[t] && known(o))
+      || [s, t];
+  }
+
   // The answer of the model; undefined where it could not be loaded, which is said.
   async ask(question) {
     const {model} = this.all;
-    if (!model.worker) say(this.said, 'Loading the model …');
+    this.bar.hidden = false;
+    if (!model.ready) say(this.said, 'Loading the model …');
     try {
       const answer = await model.ask(question);
+      model.ready = true;
       say(this.said, this.message);
       return answer;
     } catch (error) {
       say(this.said, `The model could not be loaded (${error.message}). The next change tries again.`);
-    }
+    } finally { this.bar.hidden = true; }
   }
 
   // Only the latest question is asked; what was overtaken is dropped.
@@ -442,9 +494,12 @@ class View {
     const among = `${n.toLocaleString('en')} ${dots.length ? `occurrences of “${word}”` : 'words'}`;
     const list = tag('ol', {class: 'elmo-neighbours'}, ...near.map(o =>
       tag('li', {}, tag('span', {class: 'number', text: o.cosine.toFixed(2)}), ' ', ...this.marked(o))));
-    const some = `Dots are stored for: ${this.all.stored.words.join(', ')}.`;
-    const seen = dots.length ? [drawSenses(answer, {width: this.width, were: this.were, read}), line]
-      : [tag('p', {text: `No occurrences of “${word}” are stored. ${some}`})];
+    const {stored} = this.all, moved = !same(answer.word, this.all.at());
+    const other = moved ? [tag('p', {text: `No occurrences of “${cut(this.all.at(), LONGEST)}” are stored; `
+      + `here are those of “${word}”.`})] : [];
+    const seen = dots.length ? [...other, drawSenses(answer, {width: this.width, were: this.were, read}), line]
+      : [tag('p', {text: `No occurrences of “${word}” are stored. Dots are stored for: `
+        + `${stored.words.join(', ')}.`})];
     return [...seen, tag('p', {class: 'elmo-title',
       text: `Nearest among ${among} in novels and WikiText-2`}), list];
   }
@@ -503,10 +558,30 @@ class View {
     }
   }
 
-  inside(answer, {sentences, chosen: [s, t]}) {
-    const words = sentences[s], mixed = tag('div'), changed = answer.changed.map(x => Math.round(100 * x));
-    const {image, show} = drawInside(answer, {words, t, width: this.width});
-    const player = this.player('words read', words.length, [words.length, 1, 400], show);
+  drawing(answer, {sentences, chosen: [s, t]}) {
+    const to = panel => {
+      const found = this.all.view(panel)?.place;
+      return found && '#' + (found.closest('section')?.id || (found.id ||= `view-${panel}`));
+    };
+    return [drawElmo({words: sentences[s], t, width: this.width, to,
+      choose: j => this.all.choose(s, j, this)})];
+  }
+
+  letters(answer) {
+    const changed = answer.changed.map(x => Math.round(100 * x));
+    return [drawLetters(answer, {likes: this.all.stored.likes, width: this.width}),
+      tag('p', {class: 'elmo-note', text: 'In green the place where a filter fits best, and how well. '
+        + 'Left, the three pieces of all words that it likes best. The highway is a gate for each number: '
+        + `it replaces ${changed.join(' and ')} % of this word's numbers and carries the rest as they are.`})];
+  }
+
+  directions({states}, {sentences, chosen: [s, t]}) {
+    const words = sentences[s], {image, show} = drawDirections(states, {words, t, width: this.width});
+    return [this.player('words read', words.length, [words.length, 1, 400], show), image];
+  }
+
+  mix(answer) {
+    const mixed = tag('div');
     const mix = () => {
       const total = this.weights.reduce((a, b) => a + b) || 1, share = this.weights.map(w => w / total);
       const form = a => share.reduce((sum, x, i) => sum + x * share.reduce((r, y, j) => r + y * a[i][j], 0), 0);
@@ -519,9 +594,7 @@ class View {
       range(`s${l}`, [0, 1, .01], w, v => { this.weights[l] = v; mix(); }));
     sliders.push(range('γ', [0, 2, .01], this.gamma, v => { this.gamma = v; mix(); }));
     mix();
-    return [image, player, tag('p', {class: 'elmo-note', text: 'The highway is a gate for each number: it '
-      + `replaces ${changed.join(' and ')} % of this word's numbers and carries the rest as they are.`}),
-    tag('p', {class: 'elmo-control'}, ...sliders), mixed, tag('p', {class: 'elmo-note', text:
+    return [tag('p', {class: 'elmo-control'}, ...sliders), mixed, tag('p', {class: 'elmo-note', text:
       's holds the weights of the layers, which sum to 1; γ is one factor for the whole vector.'})];
   }
 

@@ -13,6 +13,19 @@ const load = {
     await read(here('occurrences.json'))),
 };
 
+// The page hears how much of the files has come.
+const plain = self.fetch, files = {come: 0, total: 0};
+self.fetch = async url => {
+  const response = await plain(url);
+  if (!response.ok) return response;
+  files.total += Number(response.headers.get('content-length'));
+  return new Response(response.body.pipeThrough(new TransformStream({transform(piece, out) {
+    files.come += piece.length;
+    self.postMessage(files);
+    out.enqueue(piece);
+  }})));
+};
+
 // Each part is loaded when it is first needed, and again where that failed.
 const parts = {};
 function get(name) {
@@ -25,7 +38,7 @@ self.onmessage = async ({data: question, ports: [port]}) => {
     const needed = ['elmo', ...NEEDS[question.panel] || []];
     const values = await Promise.all(needed.map(get));
     const model = Object.fromEntries(needed.map((name, i) => [name, values[i]]));
-    port.postMessage({answer: PANELS[question.panel](model, question)});
+    port.postMessage({answer: PANELS[question.panel]?.(model, question)});
   } catch (error) {
     port.postMessage({failed: error.message});
   }
