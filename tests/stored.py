@@ -100,8 +100,8 @@ def failures():
     return dict(n=len(rows), wrong=wrong)
 
 def words_of(elmo, n=5000):
-    "Common words of plain letters"
-    return [w for w in elmo.vocab.itos if w.isascii() and w.isalpha()][:n]
+    "Common words of small letters"
+    return [w for w in elmo.vocab.itos if w.isascii() and w.isalpha() and w.islower()][:n]
 
 @torch.no_grad()
 def likes():

@@ -44,7 +44,7 @@ def site(tmp_path_factory):
     script = (home/'access.html').read_text(encoding='utf-8')
     top = box('input') + box('drawing') + box('bars')
     views = top + TOUR + ''.join(map(section, PANELS[1:]))
-    small = box('letters') + '<p>Text.</p>'
+    small = box('letters').replace('A picture', '<em>A picture</em>') + '<p>Text.</p>'
     for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views),
                       ('small', small)):
         (folder/f'{name}.html').write_text(PAGE % (alive(text), script), encoding='utf-8')
@@ -222,6 +222,7 @@ def test_a_small_view_has_its_own_field(opened):
     page = opened('small.html')
     page.locator('text=how well').wait_for()
     assert 'bank' in view(page, 'letters').locator('svg').text_content(), 'what its filter likes'
+    assert view(page, 'letters').locator('em').is_visible(), 'and what is said of it'
     sentence(page, 1).fill('unkindly')
     wait(page, "o.textContent.includes('ly›')", '[data-panel=letters] svg')
     assert fits(page) and not page.errors

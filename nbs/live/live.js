@@ -240,7 +240,8 @@ class View {
       'Sentence ', ...this.numbers);
     const rows = tag('ol', {class: 'elmo-sentences'}, ...this.rows.map(o => o.item));
     const above = [whole ? this.heads : numbers, rows];
-    place.replaceChildren(this.bar, ...this.rows.length ? above : [], ...alone ? [] : [this.room,
+    const caption = all.apart ? [] : [...place.children].filter(o => o.querySelector('em'));
+    place.replaceChildren(this.bar, ...caption, ...this.rows.length ? above : [], ...alone ? [] : [this.room,
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
       tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said)]);
@@ -260,7 +261,8 @@ class View {
   row(i) {
     const row = {at: () => i ?? this.all.chosen[0]};
     row.input = tag('input', {type: 'text', spellcheck: 'false', placeholder: 'another sentence',
-      autocomplete: 'off', class: 'elmo-input', onfocus: () => this.all.model.begin(), oninput: () => {
+      autocomplete: 'off', class: 'elmo-input', onfocus: () => this.all.model.begin(),
+      oninput: () => {
         clearTimeout(row.timer);
         const at = row.at();
         row.timer = setTimeout(() => {
@@ -329,8 +331,8 @@ class View {
   dotted(sentences, s, t) {
     const places = sentences.flatMap((tokens, i) => tokens.map((o, j) => [i, j]));
     const known = ([i, j]) => this.all.stored.words.includes(sentences[i][j].toLowerCase());
-    return [[s, t], ...places.filter(([i]) => i === s), ...places].find(o => sentences[s]?.[t] && known(o))
-      || [s, t];
+    if (!sentences[s]?.length) return [s, t];
+    return [[s, t], ...places.filter(([i]) => i === s), ...places].find(known) || [s, t];
   }
 
   // The answer of the model; undefined where it could not be loaded, which is said.
@@ -495,9 +497,10 @@ class View {
     const list = tag('ol', {class: 'elmo-neighbours'}, ...near.map(o =>
       tag('li', {}, tag('span', {class: 'number', text: o.cosine.toFixed(2)}), ' ', ...this.marked(o))));
     const {stored} = this.all, moved = !same(answer.word, this.all.at());
-    const other = moved ? [tag('p', {text: `No occurrences of “${cut(this.all.at(), LONGEST)}” are stored; `
-      + `here are those of “${word}”.`})] : [];
-    const seen = dots.length ? [...other, drawSenses(answer, {width: this.width, were: this.were, read}), line]
+    const other = moved ? [tag('p', {text: `No occurrences of “${cut(this.all.at(), LONGEST)}” are `
+      + `stored; here are those of “${word}”.`})] : [];
+    const image = dots.length && drawSenses(answer, {width: this.width, were: this.were, read});
+    const seen = dots.length ? [...other, image, line]
       : [tag('p', {text: `No occurrences of “${word}” are stored. Dots are stored for: `
         + `${stored.words.join(', ')}.`})];
     return [...seen, tag('p', {class: 'elmo-title',
