@@ -234,3 +234,16 @@ def test_stored_answers_are_those_of_the_library(kept):
         assert np.allclose([o['p'] for o in got['both']], want.p, rtol=.01)
         [scored] = score(*box, [tokens])
         assert np.allclose(sides(got['nats']), surprises(scored), atol=.051)
+
+def test_stored_likes_of_the_filters_are_those_of_the_scripts(node, kept):
+    "No piece of a common word fits a filter better than the first that is stored for it"
+    words = stored.words_of(elmo_of_the_box())[:1000]
+    found = node("""const elmo = box(), c = elmo.config, [words, likes] = value;
+        const fits = w => E.charCNN(elmo.tensors, c, E.charIds(w, c.max_chars)).fits.map(o => o.fit);
+        const best = words.map(fits).reduce((a, b) => a.map((v, k) => Math.max(v, b[k])));
+        const own = likes.map((o, k) => fits(o.split(' ')[0].replace(/[‹›]/g, ''))[k]);
+        return [best, own]""", [words, kept['likes']])
+    best, own = map(np.array, found)
+    inside = np.array(['‹' not in o.split(' ')[0] and '›' not in o.split(' ')[0]
+                       for o in kept['likes']])
+    assert len(own) == len(best) == 288 and (own >= best - 1e-5)[inside].all()

@@ -66,7 +66,8 @@ export function drawElmo({words, t, width, to, choose}) {
       label(chips ? left + (k + .5) * wide : 8, top + tall / 2 + 5, chips ? text : name,
         chips ? {'text-anchor': 'middle'} : {}),
       ...colours.flatMap((colour, c) => some.flatMap(({i, x}) => [
-        box(x - column / 2 + 4, top + 8 + 22 * c, column - 8, 18, colour, {rx: 4, opacity: i === t ? 1 : .4}),
+        box(x - column / 2 + 4, top + 8 + 22 * c, column - 8, 18, colour,
+          {rx: 4, opacity: i === t ? 1 : .4}),
         colours.length > 1 ? label(x, top + 22 + 22 * c, '→←'[c], {'text-anchor': 'middle'}) : ''])))));
     y += tall + gap;
     some.forEach(({x}) => { if (name) parts.push(box(x - 1, y - gap, 2, gap, GREY)); });
