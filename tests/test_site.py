@@ -41,14 +41,16 @@ SIDEBARS = {o['id']: [home/f for f in files_in(o)] for o in web['sidebar']}
 def test_a_sidebar_for_each_shelf():
     "It names the shelf's pages once; that of the course the lessons by their numbers"
     assert [*SIDEBARS] == [*SHELVES]
-    assert SIDEBARS['course'] == [home/'start.ipynb', *taught, home/'glossary.ipynb']
+    course = home/'start.ipynb', *taught, home/'use.ipynb', home/'glossary.ipynb'
+    assert SIDEBARS['course'] == [*course]
     for shelf in SHELVES[1:]:
         first, *pages = SIDEBARS[shelf]
         assert first == home/shelf/'index.qmd' and sorted(pages) == on(shelf)
     shown = [o['text'] for o in web['sidebar'][0]['contents'] if 'text' in o]
     assert shown == [called(nb) for nb in taught]
-    [start] = [o['text'] for o in web['navbar']['left'] if o['href'] == 'start.ipynb']
-    assert start == called(home/'start.ipynb'), 'one name for one page'
+    for page in ('start.ipynb', 'use.ipynb'):
+        [said] = [o['text'] for o in web['navbar']['left'] if o['href'] == page]
+        assert said == called(home/page), 'one name for one page'
 
 @each
 def test_directives_are_yaml(nb):
