@@ -10,7 +10,7 @@ const MOST = 60;                           // words of all sentences together
 const PAUSE = 120;                         // milliseconds from the last key to the question
 const LONGEST = 40;                        // letters of a word that are shown
 const LAYERS = ['layer 0: letters', 'layer 1', 'layer 2'];
-const PANELS = ['bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'];
+const PANELS = ['glide', 'bars', 'map', 'senses', 'readers', 'influence', 'write', 'inside'];
 const press = (text, onclick, more) => tag('button', {type: 'button', text, onclick, ...more});
 const say = (place, text) => place.textContent === text || (place.textContent = text);
 
@@ -188,7 +188,8 @@ class View {
     const {panel} = place.dataset, whole = panel === 'bars';
     Object.assign(this, {all, place, panel, were: {}, layer: 0, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
-    const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
+    const own = all.stored.examples.filter(o =>
+      panel === 'glide' ? o.glides || o.panel === panel : (o.panel || 'bars') === panel);
     this.buttons = own.map(o => press(o.label, () => all.example(o)));
     if (whole) this.buttons.push(press('a word that it gets wrong', () => all.failure()));
     this.rows = (whole ? [0, 1, 2] : [null]).map(i => this.row(i));
@@ -205,6 +206,7 @@ class View {
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
       tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
+    if (panel === 'glide') this.rows[0].input.after(press('Type another one', () => this.retype()));
     new IntersectionObserver(found => {
       this.near = found.at(-1).isIntersecting;
       if (this.near && this.late) this.refresh();
@@ -222,6 +224,7 @@ class View {
     row.input = tag('input', {type: 'text', spellcheck: 'false', placeholder: 'another sentence',
       autocomplete: 'off', class: 'elmo-input', oninput: () => {
         clearTimeout(row.timer);
+        this.typing = null;
         const at = row.at();
         row.timer = setTimeout(() => {
           row.timer = null;
@@ -245,6 +248,7 @@ class View {
   changed() {
     const {tokens, texts, chosen: [s, t], label, limit, note} = this.all, word = tokens[s][t];
     this.buttons.forEach(o => o.setAttribute('aria-pressed', o.textContent === label));
+    if (label) Object.assign(this, {turns: texts.slice(0, 2), typing: null});
     this.numbers.forEach((o, i) => {
       o.disabled = !tokens[i].length && i !== s;
       o.setAttribute('aria-pressed', i === s);
@@ -279,6 +283,7 @@ class View {
     while (sentences.length > 1 && !sentences.at(-1).length) sentences.pop();
     const asked = {panel: this.panel === 'bars' ? 'map' : this.panel, sentences, chosen};
     const {written, temperature} = this;
+    if (this.panel === 'glide') return {panel: 'senses', sentences, chosen: this.held()};
     return this.panel === 'write' && (written.length || temperature !== 1)
       ? {...asked, written, temperature} : asked;
   }
@@ -319,7 +324,7 @@ class View {
   show() {
     this.stop();
     this.drawn = this.room.clientWidth;
-    this.width = Math.round(clamp(this.drawn, 280, 720));
+    this.width = Math.round(clamp(this.drawn, 280, this.panel === 'glide' ? 1000 : 720));
     this.place.classList.remove('elmo-old');
     this.room.replaceChildren(...this.answer ? this[this.panel](this.answer, this.asked)
       : [tag('p', {text: 'This sentence has no words yet.'})]);
@@ -447,6 +452,47 @@ class View {
       : [tag('p', {text: `No occurrences of “${word}” are stored. ${some}`})];
     return [...seen, tag('p', {class: 'elmo-title',
       text: `Nearest among ${among} in novels and WikiText-2`}), list];
+  }
+
+  // ---- the view of the home page: one field, and dots that keep their word -------------------
+
+  // Where the word is whose dots are shown: in the sentence, or, until it is written there, in another.
+  held() {
+    const {tokens, chosen: [s, t], stored} = this.all;
+    const all = tokens.flatMap((words, i) => words.map((word, j) => ({i, j, word: word.toLowerCase()})))
+      .filter(o => stored.words.includes(o.word)).sort((a, b) => (b.i === s) - (a.i === s));
+    const found = all.find(o => o.word === this.word) || all.find(o => o.i === s && o.j === t) || all[0];
+    this.word = found?.word;
+    return found ? [found.i, found.j] : [s, t];
+  }
+
+  // The words around each of the reader's dots are its name.
+  glide(answer, {sentences}) {
+    const {yours, dots} = answer, near = this.width > 600 ? 4 : 2, [mine] = this.all.chosen;
+    const names = yours.map(({s, t}) => sentences[s].slice(Math.max(0, t - near), t + near + 1)
+      .join(' ').replace(/ (?=[.,;:!?]$)/, ''));
+    const line = tag('p', {class: 'elmo-dot'}), read = o => line.replaceChildren(...this.marked(o));
+    say(line, yours.some(o => o.s === mine) ? 'Each small dot is a sentence: point at one to read it.'
+      : `There is no “${this.word ?? ''}” in the sentence yet.`);
+    return dots.length ? [drawSenses(answer, {width: this.width, were: this.were, read, names, mine}), line] : [line];
+  }
+
+  // The other one of an example's first two sentences, letter by letter, or at once for readers who
+  // want no motion.
+  async retype() {
+    const {turns: [a, b], rows: [{input}]} = this, now = input.value, text = now === b ? a : b;
+    const mine = this.typing = {}, still = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    if (!await this.ask(this.question())) return;
+    let same = 0;
+    while (same < text.length && now[same] === text[same]) same++;
+    const back = [...now.slice(same)].map((_, n) => now.slice(0, -1 - n));
+    const on = [...text.slice(same)].map((_, n) => text.slice(0, same + 1 + n));
+    for (const seen of still ? [text] : [...back, ...on]) {
+      if (this.typing !== mine) return;
+      input.value = seen;
+      this.all.type(this.all.chosen[0], seen, this);
+      await new Promise(done => setTimeout(done, PAUSE / 2));
+    }
   }
 
   // A sentence with its word marked and the sense that people gave to it.
