@@ -491,7 +491,7 @@ class View {
       if (this.typing !== mine) return;
       input.value = seen;
       this.all.type(this.all.chosen[0], seen, this);
-      await new Promise(done => setTimeout(done, PAUSE / 2));
+      do await new Promise(done => setTimeout(done, PAUSE / 2)); while (this.busy);     // each is seen
     }
   }
 
