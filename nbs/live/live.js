@@ -188,8 +188,8 @@ class View {
     const {panel} = place.dataset, whole = panel === 'bars';
     Object.assign(this, {all, place, panel, were: {}, layer: 0, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
-    const own = all.stored.examples.filter(o =>
-      panel === 'glide' ? o.glides || o.panel === panel : (o.panel || 'bars') === panel);
+    const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
+    if (place.dataset.more) own.push(...place.dataset.more.split(' ').map(o => all.find(o)));
     this.buttons = own.map(o => press(o.label, () => all.example(o)));
     if (whole) this.buttons.push(press('a word that it gets wrong', () => all.failure()));
     this.rows = (whole ? [0, 1, 2] : [null]).map(i => this.row(i));
@@ -206,7 +206,6 @@ class View {
       ...own.length ? [tag('p', {class: 'elmo-examples', role: 'group', 'aria-label': 'Examples',
         text: 'Try: '}, ...this.buttons)] : [],
       tag('p', {class: 'elmo-keep'}, press('Copy link', () => this.copy()), this.save, this.said));
-    if (panel === 'glide') this.rows[0].input.after(press('Type another one', () => this.retype()));
     new IntersectionObserver(found => {
       this.near = found.at(-1).isIntersecting;
       if (this.near && this.late) this.refresh();
@@ -214,6 +213,7 @@ class View {
     new ResizeObserver(() => {
       if (this.answer && Math.abs(this.room.clientWidth - this.drawn) > 8) this.show();
     }).observe(this.room);
+    if (panel === 'glide') this.rows[0].input.after(press('Type another one', () => this.retype()));
   }
 
   // ---- what the reader does -----------------------------------------------------------------
