@@ -56,6 +56,7 @@ pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other cor
 
 test: export  ## export the library from the notebooks, run the lessons and the quick tests (eight to fifteen minutes)
 	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/start.ipynb
+	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/use.ipynb
 	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/course
 	@$(PYTEST) -m 'not slow'
 

@@ -17,6 +17,7 @@ def description():
     text = (root/'README.md').read_text(encoding='utf-8')
     repository = project['urls']['Repository']
     text = re.sub(r'(!\[[^\]]*\]\()(?!https:)', rf'\1{repository}/raw/main/', text)
+    text = re.sub(r'(\b(?:src|srcset)=")(?!https:)', rf'\1{repository}/raw/main/', text)
     return re.sub(r'(\]\()(?!https:|#)', rf'\1{repository}/blob/main/', text)
 
 setup(

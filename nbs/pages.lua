@@ -1,6 +1,6 @@
 -- What a page gets between its notebook and Quarto: anchors where a name is defined, folds that say
--- what is in them, readable tables, captions below drawings, the places where a lesson runs, and one
--- link at its end.
+-- what is in them, readable tables, captions below drawings, the places where a lesson runs, terms that
+-- lead to the glossary, and one link at its end.
 if not quarto.doc.is_format('html') then return {} end
 
 local REPO = 'https://github.com/elmo-fastai/elmo_fastai'
@@ -13,7 +13,16 @@ local ROOM = 40       -- characters from which a cell keeps the width of some wo
 local LONG = 12       -- rows of a table that a study shows; what is longer is folded
 local depth = 0       -- of the folds around a block
 
+-- a mean and its error with equally many decimals
+local function even(s)
+  local mean, half = s:match('^([-+−]?[%d.,]+) ± ([%d.]+)$')
+  if not mean then return s end
+  local places = #(mean:match('%.(%d+)$') or '')
+  return ('%s\u{a0}±\u{a0}%s'):format(mean, tonumber(half) and (('%%.%df'):format(places)):format(half) or half)
+end
+
 local function is_number(s)
+  s = s:gsub('\u{a0}±\u{a0}[%d.]+$', '')
   s = s:gsub('[−–—]+', '-'):gsub('[×%%]', ''):gsub('[\u{202f}\u{a0} ,]', '')        -- of these signs each byte
   return s == '' or s == '-' or s == 'nan' or s:match('^[-+]?%d[%d.]*[eE]?[-+]?%d*[kMG]?[ms]?B?$')
 end
@@ -28,7 +37,8 @@ local function Table(t)
   for i in ipairs(t.colspecs) do numbers[i] = #rows > 0 end
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row.cells) do
-      local said = text(cell.contents)
+      local said = even(text(cell.contents))
+      if said:find('±', 1, true) and said:find('^[-+−%d]') then cell.contents = {pandoc.Plain{pandoc.Str(said)}} end
       numbers[i] = numbers[i] and is_number(said)
       if utf8.len(said) >= ROOM then cell.attr.classes:insert('text') end
     end
@@ -73,6 +83,7 @@ local function Header(o) taken[o.identifier] = true end
 
 -- the anchors of exported names, where nbdev has not documented them, and a fold that says what is in it
 local function CodeBlock(o)
+  o.text = o.text:gsub('\n[^\n]*dtype: %w+%s*$', '')          -- the last line of a printed series
   local fold, exported = o.attributes['code-fold'], o.attributes['code-summary'] == 'Exported source'
   if not fold or fold == 'false' then return o end
   local names, res, _, n = defined(o.text), pandoc.List(), o.text:gsub('\n', '')
@@ -87,6 +98,56 @@ local function CodeBlock(o)
     end
   end
   return res .. {o}
+end
+
+-- The first use of a term in a lesson or study says its definition on hover and leads to the glossary; but
+-- words that often mean something else.
+local COMMON = ' ELMo agreement attention box carry cell cold direction floor gate gold head leak mask mix '
+  .. 'occurrence process purity rank sense shard stream target transform type window '
+local terms = {}
+local function anchor(name) return 'term-' .. name:lower():gsub('[^%w]+', '-') end
+
+if file:match('^course/') or file:match('^studies/') then
+  local all = io.open(pandoc.path.join{quarto.project.directory, 'glossary.ipynb'}):read('a')
+  for _, cell in ipairs(quarto.json.decode(all).cells) do
+    local source = type(cell.source) == 'table' and table.concat(cell.source) or cell.source
+    for names, said in source:gmatch('%- %*%*([^`\n]-)%*%*: ([^\n]+)') do
+      said = said:gsub('%. %[.*$', '.'):gsub('%[(.-)%]%b()', '%1'):gsub('[*`]', '')
+      local term = {id = anchor(names), said = said}
+      for name in (names .. ', '):gmatch('(%a.-), ') do
+        if not COMMON:find(' ' .. name .. ' ', 1, true) then terms[name:lower()] = term end
+      end
+    end
+  end
+end
+
+local function Para(o)
+  local all, i = o.content, 0
+  while i < #all do
+    i = i + 1
+    for n = 5, 1, -2 do                                       -- words, and spaces between them
+      local part = pandoc.Inlines{table.unpack(all, i, math.min(i + n - 1, #all))}
+      local other = part:find_if(function(x) return x.t ~= 'Str' and x.t ~= 'Space' end)
+      local said, stop = text(part):gsub('’', "'"):match('^(.-)([.,;:!?]*)$')
+      local term = not other and #part == n and (terms[said:lower()] or terms[said:lower():gsub('s$', '')])
+      if term and not term.used then
+        term.used = true
+        for _ = 1, n do all:remove(i) end
+        all:insert(i, pandoc.Str(stop))
+        all:insert(i, pandoc.Link(said, '../glossary.ipynb#' .. term.id, term.said, {class = 'elmo-term'}))
+        break
+      end
+    end
+  end
+  return o
+end
+
+local function BulletList(o)        -- the glossary's own lines
+  for _, item in ipairs(file == 'glossary.ipynb' and o.content or {}) do
+    local first = item[1].content and item[1].content[1]
+    if first and first.t == 'Strong' then item[1].content[1] = pandoc.Span(first, {id = anchor(text(first))}) end
+  end
+  return o
 end
 
 -- the line in italics below a drawing is its caption; its description stays with the picture
@@ -129,11 +190,11 @@ local function Pandoc(doc)
     end
   end
   if inside then blocks:insert(html('</details>')) end
-  local title = ('%s: '):format(file:gsub('%.%w+$', '')):gsub('[:/ ]', {[':'] = '%3A', ['/'] = '%2F', [' '] = '%20'})
-  blocks:insert(html(('<p class="elmo-ask">Something unclear, or wrong? <a href="%s/issues/new?title=%s">Ask or correct</a></p>'
-    ):format(REPO, title)))
+  local page = file:gsub('%.%w+$', ''):gsub('/', '%%2F')        -- into the first field of the form
+  blocks:insert(html(('<p class="elmo-ask">Something unclear, or wrong? <a href="%s/issues/new?template=chapter.yml&amp;chapter=%s">'
+    .. 'Ask or correct</a></p>'):format(REPO, page)))
   doc.blocks = blocks
-  return doc:walk({traverse = 'topdown', Table = Table, RawBlock = RawBlock})
+  return doc:walk({Para = Para, BulletList = BulletList}):walk({traverse = 'topdown', Table = Table, RawBlock = RawBlock})
 end
 
 return {{Header = Header, Image = Image}, {CodeBlock = CodeBlock, Blocks = Blocks}, {Pandoc = Pandoc}}

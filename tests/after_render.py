@@ -87,6 +87,9 @@ def extent(file):
 # pixels from which a drawing is too wide for a phone: its labels would be smaller than 12
 PHONE = 560
 
+# the end of the name of a picture for some readers, and for whom it is
+VERSIONS = {'-narrow': 'max-width: 40rem', '-still': 'prefers-reduced-motion: reduce'}
+
 def sized(html, folder):
     """`html` with the sizes of its pictures, read from their files in `folder`, so that nothing
     moves; they come late, but at once what stands before the first section"""
@@ -102,12 +105,14 @@ def sized(html, folder):
         if 'class="' not in rest: rest += ' class=""'
         rest = rest.replace('class="', f'class="{kind}', 1)
         when = 'fetchpriority="high"' if m.start() < begin else 'loading="lazy"'
-        img = f'<img width="{w}" height="{h}" {when}{rest}>'
-        if plot or not narrow.is_file(): return img
-        w, h = extent(narrow)
-        src = m[2].replace(file.name, narrow.name)
-        return (f'<picture><source media="(max-width: 40rem)" srcset="{src}" width="{w}" '
-                f'height="{h}">{img}</picture>')
+        img, sources = f'<img width="{w}" height="{h}" {when}{rest}>', ''
+        for end,asked in VERSIONS.items():
+            version = file.with_stem(file.stem + end)
+            if plot or not version.is_file(): continue
+            w, h = extent(version)
+            src = m[2].replace(file.name, version.name)
+            sources += f'<source media="({asked})" srcset="{src}" width="{w}" height="{h}">'
+        return f'<picture>{sources}{img}</picture>' if sources else img
     return re.sub(r'<img\b([^>]*\bsrc="(?!https?:|data:)([^"]+\.(?:png|svg))"[^>]*)>', size, html)
 
 # links and the search
@@ -126,7 +131,8 @@ def linked(html, page, ids, base):
                   rf"\1{'../'*page.count('/')}", html)
 
 ASKED = {  # the section that answers → what a reader asks for
-    'start.html#two-commands': 'install, installation, train on my own text',
+    'start.html#two-commands': 'install, installation',
+    'use.html#your-own-text': 'train on my own text, options',
     'course/quickstart.html': 'getting started, tutorial',
     'course/surprise.html#surprise-entropy-perplexity': 'perplexity, entropy',
     'course/ngrams.html#what-a-language-model-is': 'n-gram, language model',

@@ -33,6 +33,21 @@ def as_markdown(output):
     if 'text/html' in data or any(k.startswith('image/') for k in data): return ''
     return data.get('text/markdown') or f"```\n{data.get('text/plain', '').rstrip()}\n```"
 
+# what a reader's settings ask for, and the end of the name of a picture that answers to it
+SETTINGS = {'prefers-color-scheme: dark': '-dark', 'prefers-reduced-motion: reduce': '-still'}
+
+def with_versions(m):
+    "A picture of its own line as HTML, with its versions for the dark and for those who want no motion"
+    alt, file = m[1], root/'nbs'/m[2]
+    dark, still = SETTINGS
+    sources = ''
+    for asked in ((still, dark), (still,), (dark,)):
+        found = file.with_stem(file.stem + ''.join(SETTINGS[o] for o in asked))
+        if found.exists():
+            media = ' and '.join(f'({o})' for o in asked)
+            sources += f'<source media="{media}" srcset="nbs/images/{found.name}">\n'
+    return f'<picture>\n{sources}<img alt="{alt}" src="nbs/images/{file.name}">\n</picture>'
+
 def render():
     """The text of README.md: the start page as markdown, its directives dropped, its links
     pointing into the repository."""
@@ -48,6 +63,8 @@ def render():
         else: c.source = re.sub(r'^- skip_showdoc: true\s*\n?', '', c.source, flags=re.M).strip()
     nb.cells = [c for c in cells if c.source]
     text, _ = MarkdownExporter().from_notebook_node(nb)
+    text = re.sub(r'^:::.*\n', '', text, flags=re.M)                        # what only GitHub shows
+    text = re.sub(r'^!\[(.*)\]\((images/.*)\)$', with_versions, text, flags=re.M)
     text = re.sub(r'\]\((images/[^)]+|(?:\w+/)?\w+\.(?:ipynb|md)(?:#[^)]*)?)\)', r'](nbs/\1)', text)
     text = re.sub(r'^# .*', '# elmo_fastai', text, count=1, flags=re.M)    # the repository's name
     note = '<!-- Written from nbs/start.ipynb by `make export`; do not edit here. -->\n\n'

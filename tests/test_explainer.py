@@ -48,6 +48,8 @@ def site(tmp_path_factory):
     for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views),
                       ('small', small)):
         (folder/f'{name}.html').write_text(PAGE % (alive(text), script), encoding='utf-8')
+    first = box('glide').replace('"bank"', '"bank clerk"')
+    (folder/'home.html').write_text(PAGE % (first, script), encoding='utf-8')
     with served(folder) as address: yield address
 
 @pytest.fixture
@@ -416,3 +418,22 @@ def test_on_a_phone(opened):
     buttons = find(page, '.elmo-live button',
                    'o.checkVisibility() ? o.getBoundingClientRect().height : 24')
     assert fits(page) and min(buttons) >= 24
+
+# the first view of the home page
+
+def test_the_word_of_the_home_page_glides(opened):
+    """The other sentence of the example is typed, and the dots of both are one; while a sentence lacks
+    the word, the dots stay those of the word"""
+    page = opened('home.html', '.elmo-glide')
+    def dots(): return find(page, '.elmo-glide', 'o.style.transform')
+    river, clerk, _ = dots()
+    assert river != clerk and find(page, '.elmo-glide .elmo-name', 'o.textContent')[2] == 'swam to the other bank.'
+    page.get_by_role('button', name='Type another one').click()
+    wait(page, f"o.style.transform === {json.dumps(clerk)}", '.elmo-glide.mine')
+    field = page.get_by_role('textbox')
+    field.fill('She swam to the')
+    wait(page, "o.textContent.includes('no “bank”')", '.elmo-dot')
+    assert dots() == [clerk, _]
+    field.fill('She swam to the bank')
+    wait(page, "document.querySelectorAll('.elmo-glide').length === 3")
+    assert not page.errors

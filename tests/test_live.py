@@ -6,7 +6,7 @@ import numpy as np, pytest, torch
 from safetensors.torch import save_file
 from safetensors.numpy import load_file
 
-import stored
+import picture, stored
 from stored import live
 from elmo_fastai.text.tokenizers import word_tokenize
 from elmo_fastai.tokens import ByteCharVocab, SPECIALS, WordVocab
@@ -214,6 +214,10 @@ def answer(kept, panel, example):
 
 def test_stored_answers_are_those_of_the_scripts(node, kept):
     assert node(stored.ANSWERS, kept['examples']) == kept['answers'], 'run tests/stored.py again'
+
+def test_the_picture_of_the_readme_is_drawn_from_answers(node):
+    for name,svg in picture.pictures().items():
+        assert (live.parent/'images'/name).read_text(encoding='utf-8') == svg, 'run tests/picture.py'
 
 def test_stored_answers_are_those_of_the_library(kept):
     "Cosines, guesses, surprises"

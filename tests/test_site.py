@@ -2,7 +2,7 @@
 pages in a browser where there is one"""
 import functools, gzip, json, os, re, shutil, subprocess, sys
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import parse_qsl, unquote, urldefrag, urljoin, urlsplit
 
 import pytest, yaml
 
@@ -41,14 +41,16 @@ SIDEBARS = {o['id']: [home/f for f in files_in(o)] for o in web['sidebar']}
 def test_a_sidebar_for_each_shelf():
     "It names the shelf's pages once; that of the course the lessons by their numbers"
     assert [*SIDEBARS] == [*SHELVES]
-    assert SIDEBARS['course'] == [home/'start.ipynb', *taught, home/'glossary.ipynb']
+    course = home/'start.ipynb', *taught, home/'use.ipynb', home/'glossary.ipynb'
+    assert SIDEBARS['course'] == [*course]
     for shelf in SHELVES[1:]:
         first, *pages = SIDEBARS[shelf]
         assert first == home/shelf/'index.qmd' and sorted(pages) == on(shelf)
     shown = [o['text'] for o in web['sidebar'][0]['contents'] if 'text' in o]
     assert shown == [called(nb) for nb in taught]
-    [start] = [o['text'] for o in web['navbar']['left'] if o['href'] == 'start.ipynb']
-    assert start == called(home/'start.ipynb'), 'one name for one page'
+    for page in ('start.ipynb', 'use.ipynb'):
+        [said] = [o['text'] for o in web['navbar']['left'] if o['href'] == page]
+        assert said == called(home/page), 'one name for one page'
 
 @each
 def test_directives_are_yaml(nb):
@@ -240,7 +242,10 @@ def test_the_way_through_a_shelf(nb, built):
     edit = f'{REPO}/edit{file}', f'{REPO}/blob{file}'.replace('github.com', 'github.dev')
     assert {a['href'] for a in s.select('.toc-actions a')} & {*edit} or not s.select('.toc-actions')
     [ask] = [a['href'] for a in s.select('main a[href]') if a['href'].startswith(f'{REPO}/issues/new')]
-    assert name(nb) in unquote(ask) and not s.select(f'footer a[href^="{REPO}/issues"]')
+    asked = dict(parse_qsl(urlsplit(ask).query))
+    form = yaml.safe_load((root/'.github'/'ISSUE_TEMPLATE'/asked['template']).read_text(encoding='utf-8'))
+    assert asked['chapter'] == name(nb) and form['body'][0]['id'] == 'chapter', 'its field is filled'
+    assert not s.select(f'footer a[href^="{REPO}/issues"]')
     here = [o for o in links('.elmo-run a') if o.endswith(f'{file}')]
     assert len(here) == 2*(nb in taught) and 'Open in Colab' not in s.get_text()*(nb in taught)
 
@@ -382,9 +387,11 @@ def test_a_newcomer_sees_where_to_begin(tab):
     box = begin.bounding_box()
     assert box['y'] + box['height'] < 800 and box['height'] > 30, 'a button in the first screen'
     for page,height in ((page, 800), (tab('index.html', *PHONE).page, PHONE[1])):
-        page.wait_for_selector('button.elmo-word')
-        last = page.locator('.elmo-line').nth(1).bounding_box()
-        assert last['y'] + last['height'] < height, 'and the explainer, alive, with all its bars'
+        page.wait_for_selector('.elmo-glide')
+        view = page.locator('.elmo-panel').first.bounding_box()
+        assert view['y'] + view['height'] < height, 'and the dots, alive, with the field above them'
+        assert page.locator('.elmo-glide').count() == 3
+    assert page.locator('main a[href]').count() <= 25
     begin.click()
     begin.page.wait_for_url(re.compile('course/quickstart.html'))
 

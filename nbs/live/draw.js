@@ -114,8 +114,9 @@ export function drawMap({words, me, pairs, width, choose}) {
 // ---- senses -------------------------------------------------------------------------------
 
 // Dots for the stored occurrences, numbers for the reader's; `were` keeps where these stood, so that
-// they glide to their new places. `read` shows the sentence of a dot.
-export function drawSenses({word, dots, yours}, {width, were, read}) {
+// they glide to their new places. `read` shows the sentence of a dot. `names` stand beside the
+// reader's dots; the sentence `mine` is the one that is typed.
+export function drawSenses({word, dots, yours}, {width, were, read, names = [], mine}) {
   const height = Math.round(clamp(width * .62, 240, 400)), pad = 26;
   const share = (k, v) => {
     const all = dots.map(o => o.at[k]), least = Math.min(...all);
@@ -127,10 +128,21 @@ export function drawSenses({word, dots, yours}, {width, were, read}) {
   const colour = sense => sense ? SENSES[kinds.indexOf(sense) % SENSES.length] : GREY;
   const small = dots.map(o => svg('circle', {cx: x(o.at[0]), cy: y(o.at[1]), r: 6, opacity: .8,
     fill: colour(o.sense), onpointerenter: () => read(o), onclick: () => read(o)}, svg('title', {text: o.text})));
-  const large = yours.map(({s, t, at}) => {
-    const to = `translate(${x(at[0])}px, ${y(at[1])}px)`, key = `${word} ${s} ${t}`;
-    const dot = svg('g', {class: 'elmo-glide'}, svg('circle', {r: 12, fill: 'currentColor'}),
+  const lines = [];                        // heights at which names stand
+  const large = yours.map(({s, t, at}, i) => {
+    const to = `translate(${x(at[0])}px, ${y(at[1])}px)`;
+    const key = `${word} ${s} ${yours.filter(o => o.s === s && o.t < t).length}`;
+    const dot = svg('g', {class: s === mine ? 'elmo-glide mine' : 'elmo-glide'},
+      svg('circle', {r: 12, fill: 'currentColor'}),
       svg('text', {y: 5, 'text-anchor': 'middle', class: 'elmo-number', text: s + 1}));
+    if (names[i]) {
+      let high = y(at[1]);
+      while (lines.some(o => Math.abs(o - high) < 20)) high += high < height / 2 ? -4 : 4;
+      lines.push(high);
+      const left = x(at[0]) > width / 2;
+      dot.append(label(left ? -18 : 18, high - y(at[1]) + 5, names[i],
+        {class: 'elmo-name', 'text-anchor': left ? 'end' : 'start', ...strong(s === mine)}));
+    }
     dot.style.transform = were[key] || to;
     requestAnimationFrame(() => requestAnimationFrame(() => { dot.style.transform = to; }));
     were[key] = to;

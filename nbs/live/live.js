@@ -11,8 +11,8 @@ const MOST = 60;                           // words of all sentences together
 const PAUSE = 120;                         // milliseconds from the last key to the question
 const LONGEST = 40;                        // letters of a word that are shown
 const LAYERS = ['layer 0: letters', 'layer 1', 'layer 2'];
-const PANELS = ['input', 'drawing', 'bars', 'letters', 'directions', 'mix', 'map', 'senses', 'readers',
-  'influence', 'write'];
+const PANELS = ['glide', 'input', 'drawing', 'bars', 'letters', 'directions', 'mix', 'map', 'senses',
+  'readers', 'influence', 'write'];
 const ASKED = {bars: 'map', letters: 'inside', directions: 'inside', mix: 'inside'};
 const press = (text, onclick, more) => tag('button', {type: 'button', text, onclick, ...more});
 const say = (place, text) => place.textContent === text || (place.textContent = text);
@@ -226,6 +226,7 @@ class View {
     Object.assign(this, {all, place, panel, were: {}, layer: 0, weights: [1, 1, 1], gamma: 1,
       written: [], temperature: 1});
     const own = all.stored.examples.filter(o => (o.panel || 'bars') === panel);
+    if (place.dataset.more) own.push(...place.dataset.more.split(' ').map(o => all.find(o)));
     this.buttons = own.map(o => press(o.label, () => all.example(o)));
     if (whole) this.buttons.push(press('a word that it gets wrong', () => all.failure()));
     this.rows = (whole ? [0, 1, 2] : alone || !all.apart ? [null] : []).map(i => this.row(i));
@@ -253,6 +254,7 @@ class View {
     new ResizeObserver(() => {
       if (this.answer && Math.abs(this.room.clientWidth - this.drawn) > 8) this.show();
     }).observe(this.room);
+    if (panel === 'glide') this.rows[0].input.after(press('Type another one', () => this.retype()));
   }
 
   // ---- what the reader does -----------------------------------------------------------------
@@ -264,6 +266,7 @@ class View {
       autocomplete: 'off', class: 'elmo-input', onfocus: () => this.all.model.begin(),
       oninput: () => {
         clearTimeout(row.timer);
+        this.typing = null;
         const at = row.at();
         row.timer = setTimeout(() => {
           row.timer = null;
@@ -288,6 +291,7 @@ class View {
   changed() {
     const {tokens, texts, chosen: [s, t], label, limit, note} = this.all, word = tokens[s][t];
     this.buttons.forEach(o => o.setAttribute('aria-pressed', o.textContent === label));
+    if (label) Object.assign(this, {turns: texts.slice(0, 2), typing: null});
     this.numbers.forEach((o, i) => {
       o.disabled = !tokens[i].length && i !== s;
       o.setAttribute('aria-pressed', i === s);
@@ -323,6 +327,7 @@ class View {
     const chosen = this.panel === 'senses' ? this.dotted(sentences, s, t) : [s, t];
     const asked = {panel: ASKED[this.panel] || this.panel, sentences, chosen};
     const {written, temperature} = this;
+    if (this.panel === 'glide') return {panel: 'senses', sentences, chosen: this.held()};
     return this.panel === 'write' && (written.length || temperature !== 1)
       ? {...asked, written, temperature} : asked;
   }
@@ -373,7 +378,7 @@ class View {
   show() {
     this.stop();
     this.drawn = this.room.clientWidth;
-    this.width = Math.round(clamp(this.drawn, 280, 720));
+    this.width = Math.round(clamp(this.drawn, 280, this.panel === 'glide' ? 1000 : 720));
     this.place.classList.remove('elmo-old');
     this.room.replaceChildren(...this.answer ? this[this.panel](this.answer, this.asked)
       : [tag('p', {text: 'This sentence has no words yet.'})]);
@@ -505,6 +510,47 @@ class View {
         + `${stored.words.join(', ')}.`})];
     return [...seen, tag('p', {class: 'elmo-title',
       text: `Nearest among ${among} in novels and WikiText-2`}), list];
+  }
+
+  // ---- the view of the home page: one field, and dots that keep their word -------------------
+
+  // Where the word is whose dots are shown: in the sentence, or, until it is written there, in another.
+  held() {
+    const {tokens, chosen: [s, t], stored} = this.all;
+    const all = tokens.flatMap((words, i) => words.map((word, j) => ({i, j, word: word.toLowerCase()})))
+      .filter(o => stored.words.includes(o.word)).sort((a, b) => (b.i === s) - (a.i === s));
+    const found = all.find(o => o.word === this.word) || all.find(o => o.i === s && o.j === t) || all[0];
+    this.word = found?.word;
+    return found ? [found.i, found.j] : [s, t];
+  }
+
+  // The words around each of the reader's dots are its name.
+  glide(answer, {sentences}) {
+    const {yours, dots} = answer, near = this.width > 600 ? 4 : 2, [mine] = this.all.chosen;
+    const names = yours.map(({s, t}) => sentences[s].slice(Math.max(0, t - near), t + near + 1)
+      .join(' ').replace(/ (?=[.,;:!?]$)/, ''));
+    const line = tag('p', {class: 'elmo-dot'}), read = o => line.replaceChildren(...this.marked(o));
+    say(line, yours.some(o => o.s === mine) ? 'Each small dot is a sentence: point at one to read it.'
+      : `There is no “${this.word ?? ''}” in the sentence yet.`);
+    return dots.length ? [drawSenses(answer, {width: this.width, were: this.were, read, names, mine}), line] : [line];
+  }
+
+  // The other one of an example's first two sentences, letter by letter, or at once for readers who
+  // want no motion.
+  async retype() {
+    const {turns: [a, b], rows: [{input}]} = this, now = input.value, text = now === b ? a : b;
+    const mine = this.typing = {}, still = matchMedia('(prefers-reduced-motion: reduce)').matches;
+    if (!await this.ask(this.question())) return;
+    let same = 0;
+    while (same < text.length && now[same] === text[same]) same++;
+    const back = [...now.slice(same)].map((_, n) => now.slice(0, -1 - n));
+    const on = [...text.slice(same)].map((_, n) => text.slice(0, same + 1 + n));
+    for (const seen of still ? [text] : [...back, ...on]) {
+      if (this.typing !== mine) return;
+      input.value = seen;
+      this.all.type(this.all.chosen[0], seen, this);
+      do await new Promise(done => setTimeout(done, PAUSE / 2)); while (this.busy);     // each is seen
+    }
   }
 
   // A sentence with its word marked and the sense that people gave to it.
