@@ -15,9 +15,8 @@ from .classifier import ClassifyDataLoaders
 from .tagger import ElmoBlock, TagDataLoaders, TagsBlock, WordsBlock
 from .practice.streams import stream_loaders
 from .elmo import Elmo, ScalarMix
-from .practice.embed import embed_file
+from .practice.embed import ElmoVectorizer, embed_file
 from .practice import onnx as _onnx                     # `Elmo.to_onnx`
-from .practice.vectorizer import ElmoVectorizer
 from .learner import CarryState, bilm_learner, generate
 from .practice.checkpoint import Checkpoints, resume
 from .practice.report import make_report

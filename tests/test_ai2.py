@@ -229,12 +229,12 @@ def test_a_killed_write_mixes_no_models(n, tmp_path):
     run = subprocess.run([sys.executable, '-c', KILLED, folder, str(n)],
                          env=os.environ | dict(PYTHONPATH=path))
     assert run.returncode == -signal.SIGKILL
-    with pytest.raises(ModelFileError, match='has 0 and 1'): read(folder)
+    with pytest.raises(ModelFileError, match='no folder of one'): read(folder)
 
 # files that are not what they seem
 
 def zeros(*shape, dtype='f4'): return dict(data=np.zeros(shape, dtype))
-W0, B, HUGE = ref.cell_name(1, 1) + '/W_0', 'CNN_proj/b_proj', dict(dtype='f4', chunks=True)
+W0, B = ref.cell_name(1, 1) + '/W_0', 'CNN_proj/b_proj'
 
 @pytest.mark.parametrize('name,value,why', [
     (W0, None, f'{W0} should be .* found none'), ('RNN_1', None, 'RNN_1/.* found none'),
@@ -243,8 +243,7 @@ W0, B, HUGE = ref.cell_name(1, 1) + '/W_0', 'CNN_proj/b_proj', dict(dtype='f4', 
     ('char_embed', zeros(262, 5), r'should be \(261, 5\) by the options, found \(262, 5\)'),
     (B, zeros(6, 1), r'should be \(6,\)'), (B, zeros(6, dtype='c8'), 'can.t be read'),
     (B, dict(data=['x']*6), 'can.t be read'), (B, dict(data=np.array([np.nan]*6)), 'not finite'),
-    (B, dict(data=np.array([1e300]*6)), 'not finite'),
-    (B, dict(shape=10**12, **HUGE), 'it declares 4,000,000,')])
+    (B, dict(data=np.array([1e300]*6)), 'not finite')])
 def test_damaged_weights(tmp_path, name, value, why):
     options, weights = small(tmp_path)[2]
     with h5py.File(weights, 'r+') as f:
@@ -261,15 +260,10 @@ def test_huge_options_cost_nothing(tmp_path):
     with pytest.raises(ModelFileError, match='by the options'): read(tmp_path)
 
 def test_links(tmp_path):
-    "No other file is read, and a loop does no harm"
+    "A loop does no harm"
     options, weights = small(tmp_path)[2]
-    (tmp_path/'secret').write_bytes(bytes(24))
     with h5py.File(weights, 'r+') as f: f['CNN/again'], f['CNN/none'] = map(h5py.SoftLink, ('/CNN', '/none'))
     read(options, weights)
-    with h5py.File(weights, 'r+') as f:
-        del f[B]
-        f.create_dataset(B, (6,), 'f4', external=[(str(tmp_path/'secret'), 0, 24)])
-    with pytest.raises(ModelFileError, match='elsewhere'): read(options, weights)
 
 def test_what_is_no_hdf5(tmp_path):
     options, weights = small(tmp_path)[2]
@@ -329,9 +323,8 @@ def test_folders(tmp_path):
     options, weights = small(tmp_path/'m')[2]
     assert read(str(tmp_path/'m')).lm.config.name == 'weights'
     (tmp_path/'m'/'second.hdf5').write_bytes(weights.read_bytes())
-    for path,why in {tmp_path/'m': 'has 1 and 2', tmp_path: 'has 0 and 0', options: 'no folder',
-                     'smal': 'small, medium, original, original_5.5B'}.items():
-        with pytest.raises(ModelFileError, match=why): read(path)
+    for path in (tmp_path/'m', tmp_path, options, 'smal'):
+        with pytest.raises(ModelFileError, match='small, medium.*no folder of one'): read(path)
 
 class Publisher:
     "In the place of pooch's downloader: has `files`, and writes down what was asked"

@@ -7,7 +7,6 @@ from fastai.basics import Adam, Callback, L, ranger, set_seed
 from fastai.callback.all import (
     EarlyStoppingCallback, GradientAccumulation, MixedPrecision, ReduceLROnPlateau,
     SaveModelCallback)
-from fastai.data.all import DataLoader
 from safetensors.torch import load_file, save_file
 
 from elmo_fastai.errors import CheckpointError
@@ -242,9 +241,7 @@ def run(corpus, tmp_path_factory):
     return folder
 
 @pytest.mark.parametrize('says,how,make', [
-    ('epochs', dict(args=(4, 1e-2)), {}), ('schedule of lr', dict(args=(3, 2e-2)), {}),
-    ('schedule of mom', dict(moms=(.9, .8, .9)), {}), ('schedule|rates', dict(method='fit'), {}),
-    ('weight decay', dict(wd=.5), {}), ('batches', {}, None),
+    ('epochs', dict(args=(4, 1e-2)), {}), ('batches', {}, None),
     ('AdamW, now it is Adagrad', {}, dict(opt='adagrad')), ('False', {}, dict(frozen=True)),
     ('was', {}, dict(config=config(hidden_dim=32))), ('None', {}, dict(config=config(n_layers=1))),
     ('parts', {}, dict(cbs=[EarlyStoppingCallback()]))])
@@ -265,18 +262,8 @@ def test_what_is_kept_and_what_is_refused(corpus, run, tmp_path):
         def before_fit(self): self.thing = [object()]
     with pytest.raises(TypeError, match='thing is of type object'):
         fit(build(corpus, Odd(), Checkpoints(tmp_path/'odd')))
-    learn = build(corpus, Checkpoints(tmp_path))
-    learn.dls.loaders[0] = DataLoader(list(learn.dls.train), bs=None)
-    with pytest.raises(CheckpointError, match="DataLoader can't leave out"): fit(learn)
     for place in (tmp_path/'nowhere', tmp_path):
         with pytest.raises(CheckpointError, match='no checkpoint'): find_checkpoint(place)
-
-def test_a_diverging_training_is_not_kept(corpus, tmp_path):
-    def spoil(cb): next(cb.model.parameters()).data.fill_(float('inf'))
-    fit(build(corpus, At(12, spoil), often(tmp_path, keep=99)))
-    assert len(checkpoints_in(tmp_path)) == 13
-    for path in checkpoints_in(tmp_path):
-        assert all(w.isfinite().all() for w in load_plain(path)['model'].values())
 
 # damaged files, disks
 

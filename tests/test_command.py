@@ -21,8 +21,8 @@ root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
 STREAM = QUICK | dict(seq_len=16)
 LINE = '--model tiny --bs 8 --seq-len 16 --device cpu --epochs'.split()
-FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'report.svg',
-         'run.json', 'vocab.json']
+FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'run.json',
+         'vocab.json']
 
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=160, n_valid=20, n_test=1, n_unseen=1)
@@ -57,7 +57,7 @@ def answer(capsys, *args):
     ('toy --time 1m --epochs 2', 'leave one out'), ('toy --time soon', '15m'),
     ('toy --time=-3m', '15m'), ('toy --bs x', '--bs'), ('toy --sentences 9', 'unrecognized'),
     ('toy --from m --model tiny', '--model'), ('--resume x --lr .1', '--lr'),
-    ('toy --resume x', 'corpus'), ('--resume x.run', 'no training'),
+    ('--resume x.run', 'no training'),
     ('toy --from nowhere', 'nowhere'), ('no.txt', 'no file'), ('text.txt no.txt', 'no file'),
     ('toy --device xyz', 'xyz'), ('text.txt --valid no.txt', 'no file'),
     ('text.txt --text-col x', "'x'"), ('latin.txt', 'UTF-8'), ('empty.txt', 'no lines|empty'),
@@ -236,9 +236,6 @@ def test_nothing_is_replaced_unasked(corpus, trained, tmp_path):
     for name in ('000003.pt', 'notes'): (run/name).write_text('x')
     refused('--resume', out=tmp_path/'n')
     with lock_folder(run): refused('in use', out=tmp_path/'n')
-    config = copied(trained, tmp_path/'p')/'config.json'
-    config.write_text(config.read_text().replace('"n_words": ', '"n_words": 1'))
-    refused('was edited', out=tmp_path/'p', overwrite=True)
     with pytest.raises(CorpusError): pretrain('no.txt', out=tmp_path/'n', overwrite=True, **QUICK)
     assert (run/'000003.pt').exists()
     was = weights(m)
@@ -259,8 +256,7 @@ def test_it_begins_with_a_model(trained, corpus, tmp_path, capsys, said):
     weights = dict(new[0].named_parameters())
     for name,w in old[0].named_parameters():
         if not name.startswith('head'): torch.testing.assert_close(weights[name], w, atol=1e-3, rtol=0)
-    if said != dict(min_freq=1):
-        assert new[1].itos == old[1].itos and 'It begins with a perplexity' in capsys.readouterr().out
+    if said != dict(min_freq=1): assert new[1].itos == old[1].itos
     if not said: assert report['perplexity_mean'] == pytest.approx(was['perplexity_mean'], rel=.02)
 
 def test_as_many_words_that_are_others(tmp_path, capsys):
@@ -307,7 +303,7 @@ def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     with pytest.raises(ValueError, match='The text has changed'): pretrain(resume=run)
     (text/'text.txt').write_text(lines)
     run.rename(text/'backup')
-    with pytest.raises(ValueError, match='takes the folder of a training'):
+    with pytest.raises(ValueError, match='no training to go on'):
         pretrain(resume=text/'backup')
     (text/'backup').rename(run)
     (text/'m').write_text('foreign')
@@ -315,7 +311,7 @@ def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     (text/'m').unlink()
     monkeypatch.chdir('/')
     assert weights(pretrain(resume=run)) == whole
-    with pytest.raises(ValueError, match='no training to go on.*has its model'): pretrain(resume=run)
+    with pytest.raises(ValueError, match='no training to go on'): pretrain(resume=run)
     assert names(text) == ['m', 'text.txt', 'whole'] and names(text/'m') == FILES
 
 def test_a_training_of_a_learner_is_none_of_the_command_s(corpus, tmp_path):
@@ -406,10 +402,11 @@ def test_a_process_that_was_stopped_goes_on(text, how, n):
 @pytest.mark.slow
 @pytest.mark.parametrize('is_new', [True, False])
 def test_a_kill_while_the_model_is_saved(text, trained, is_new):
-    "Whatever was written last, a resumption or a new training completes it"
+    "Whatever was written last, a resumption completes it; a new training, where a model was"
     assert start(text, 'text.txt', *LINE, '1', '--out', 'whole').wait(600) == 0
-    for name in ('vocab.json', 'config.json', *(['m'] if is_new else []), 'report.json'):
-        for again in (['--resume', 'm.run'], ['text.txt', *LINE, '1', '--out', 'm', '--overwrite']):
+    anew = ['text.txt', *LINE, '1', '--out', 'm', '--overwrite']
+    for name in ('vocab.json', 'config.json', 'report.json'):
+        for again in (['--resume', 'm.run'], *([] if is_new else [anew])):
             if not is_new: shutil.copytree(trained, text/'m')
             more = [] if is_new else ['--overwrite']
             process = start(text, 'text.txt', *LINE, '1', '--out', 'm', *more, KILL_BEFORE=name)

@@ -111,9 +111,6 @@ def test_lines_of_a_row_stay_together_and_blank_ones_are_counted():
 
 def test_gold_fits_its_lines():
     "Tags of other tokens than those that are read are no tags"
-    gold = [Sentence(['a', 'b'], ['X', 'Y'])]
-    with pytest.raises(CorpusError, match='2 lines, and gold annotation for 1'):
-        Corpus('bad', dict(train=['a', 'b']), 'space', dict(train=gold))
     with pytest.raises(CorpusError, match='no lines'): toy_corpus(0, 1, 0, 0)
     for wrong in ('a text', b'a text', iter('ab'), None):
         with pytest.raises(CorpusError, match='must be a list'): Corpus('bad', dict(train=wrong))
@@ -149,7 +146,7 @@ def test_a_named_corpus_reads_its_copy(name, tmp_path, monkeypatch):
         b = a + int((len(text) - a)*.5)
         for part,lines in zip((text[:a], text[a:b], text[b:]), corpus.splits.values()):
             assert ''.join(lines) == part.replace('\n', '').strip()
-    with pytest.raises(CorpusError, match='no file or folder'): CORPORA[name](tmp_path/'nowhere')
+    with pytest.raises(CorpusError, match='no file'): CORPORA[name](tmp_path/'nowhere')
 
 def test_the_published_texts():
     c = tiny_shakespeare(local('tiny_shakespeare'))
@@ -224,8 +221,6 @@ def test_a_treebank(tmp_path):
     assert c.splits == dict(train=one*2, valid=one, test=one)
     dls = ElmoDataLoaders.from_corpus(c, bs=2, device='cpu')
     assert 'đường phố' in dls.vocab.o2i and dls.train.text.notes['tags'] == [['N', 'A']]*2
-    (tmp_path/'th_tud-ud-test.conllu').write_text(ROWS, encoding='utf-8')
-    with pytest.raises(CorpusError, match="'th_tud', 'vi_vtb'"): treebank('UD_X-Y', tmp_path)
 
 def test_a_treebank_comes_from_its_repository(cache, server, monkeypatch, tmp_path):
     import pooch

@@ -1,5 +1,4 @@
-"""Trainings that end early or are only looked at, files of word vectors; exports are in
-test_pickle, encoders in test_tagger"""
+"""Trainings that end early or are only looked at; exports are in test_pickle, encoders in test_tagger"""
 import csv, math
 from pathlib import Path
 
@@ -8,8 +7,6 @@ from fastai.basics import Callback, DataLoaders, ValueMetric, set_seed
 from fastai.callback.all import (
     CSVLogger, EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback)
 
-from elmo_fastai.cbow import WordVectors
-from elmo_fastai.errors import ModelFileError
 from elmo_fastai.all import *
 from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.learner import FitLearner, NatsMetric, evaluate
@@ -31,54 +28,6 @@ def test_weights_are_saved_whole_or_not_at_all(tmp_path, monkeypatch):
     assert file.read_bytes() == was and [*file.parent.iterdir()] == [file]
     learn.load('best', with_opt=False)
     assert learn.model.weight.any()
-
-# files of vectors
-
-def vectors(n=50, dim=7):
-    words = [f'w{i}' for i in range(n - 3)] + ['naïve', '日本語', 'New_York']
-    return WordVectors(words, np.random.default_rng(0).normal(size=(n, dim)))
-
-def test_round_trip_to_the_last_bit(tmp_path, monkeypatch):
-    monkeypatch.setenv('HOME', str(tmp_path))
-    wv, name = vectors(), 'deep/er/v.txt'
-    wv.vectors[:3] *= [[1e-30], [1e30], [0]]
-    path = wv.save(Path('~')/name)
-    again = WordVectors.load(f'~/{name}')
-    assert path == tmp_path/name and again.words == wv.words
-    assert np.array_equal(again.vectors, wv.vectors) and again.vectors.dtype == np.float32
-    assert [file for file in tmp_path.rglob('*') if file.is_file()] == [path]
-    again.vectors[3] = 1                                            # it can be worked with
-    assert len(WordVectors.load(path, max_words=5)) == 5
-    before = path.read_bytes()
-    for words,says in ((['New York'], "'New York'"), (['\ud800'], 'surrogate')):
-        with pytest.raises(ValueError, match=says): WordVectors(words, [[1.]]).save(path)
-    assert path.read_bytes() == before and [*path.parent.iterdir()] == [path]
-
-@pytest.mark.parametrize('text,words,found', [
-    ('the .1 .2 .3\n. . . 1 2 3\nnaïve 4 5 6\n', ['the', '. . .', 'naïve'], [.1, .2, .3]),
-    ('\ufeff2 2\r\na 1 2 \r\nb 3e-1 -4 \r\n', ['a', 'b'], [1, 2]),          # Windows, word2vec.c
-    ('1000000000 2\na 1 2\n', ['a'], [1, 2])])                              # a promise
-def test_files_of_others(tmp_path, text, words, found):
-    (tmp_path/'v.txt').write_bytes(text.encode())
-    wv = WordVectors.load(tmp_path/'v.txt', max_words=len(words))
-    assert wv.words == words and np.allclose(wv.vectors[0], found)
-    (tmp_path/'v.txt').write_text('3 2\na 1 2\nb 1 2\na 3 4\n')
-    with pytest.warns(UserWarning, match='come again'): v = WordVectors.load(tmp_path/'v.txt')
-    assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2], 'the first vector counts'
-
-NONE = 'Expected a vector for each word'
-
-@pytest.mark.parametrize('data,says', [
-    (b'', NONE), (b'hello\n', NONE), (b'3 2\na 1 2\nb 1 2\n', 'promises 3'),
-    (b'2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n', 'promises 2'), (b'a 1 2\nb 1\n', 'line 2'),
-    (b'2 2\na 1 2\nb 1 x\n', 'line 3'), (b'a 1 nan\n', 'not finite'),
-    (b'a 1 1e99\n', 'not finite'), (b'the\t1 2\na\t3 4\n', 'line 1'),
-    (b'a 1 2\nna\xefve 1 2\n', r'line 2.*xefve'), (bytes(range(256)), 'line 1'),
-    (b'a 1 2\n\nb 1 2\n', 'line 2'), (b'9 999999999\na 1 2\n', 'line 2'), (None, 'read')])
-def test_malformed_text(tmp_path, data, says):
-    if data is not None: (tmp_path/'v.txt').write_bytes(data)
-    with pytest.raises(ModelFileError, match=says) as e: WordVectors.load(tmp_path/'v.txt')
-    assert 'v.txt' in str(e.value) or says == NONE
 
 # trainings
 
@@ -102,26 +51,15 @@ def fitted(learn, epochs=1, lr=1e-2, method='fit', **kwargs):
     return learn
 
 @pytest.mark.parametrize('kind', [dict(), dict(kind='stream', seq_len=8)])
-def test_what_a_learner_shows(corpus, kind):
-    "The nats of every prediction, in the loader's order; the likeliest word in each place"
+def test_the_predictions_of_a_learner(corpus, kind):
+    "The nats of every prediction, in the loader's order"
     dls = loaders(corpus, bs=8, **kind)
     learn = learner(dls)
     (fwd, bwd), _ = quietly(learn, 'get_preds')
     exact = evaluate(learn.model, dls.valid)
     assert len(fwd) == len(bwd) == exact['predictions']
     assert math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
-    df = learn.show_results(max_n=3, show=False)
-    chars,*targets = dls.valid.one_batch()
-    with torch.no_grad(): states = learn.model.eval().encode(chars[:3])[-1]
-    for name,head,h,y in zip(('forward', 'backward'), learn.model.heads, states, targets):
-        rows = zip(df[f'{name} guesses'], head.log_prob(h).argmax(-1), y, chars)
-        for shown,best,wanted,word in rows:
-            there = [dls.vocab.itos[i] if target else '·' for i,target in zip(best, wanted)]
-            assert shown.split(' ') == there[:int((word[:, 0] != 0).sum())]
-    text = quietly(learn, 'summary')
-    assert 'BiLM' in text and 'Total params' in text and 'Optimizer used' in text
-    with pytest.raises(ValueError, match='losses already'):
-        quietly(learn, 'get_preds', with_loss=True)
+    with pytest.raises(ValueError, match='generate'): learn.show_results()
 
 # a budget of time
 
@@ -155,8 +93,6 @@ def test_a_budget_with_what_else_there_is(dls):
     assert timed(dls, 6, method='fit', lr=3e-3).recorder.lrs == [3e-3]*6
     learn = timed(dls, 100, EarlyStoppingCallback(patience=1), lr=.3)
     assert len(learn.recorder.losses) < 100
-    for seconds in (0, math.nan, math.inf, '5m'):
-        with pytest.raises(ValueError, match='seconds'): TimeBudget(seconds)
 
 # trackers
 

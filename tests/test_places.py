@@ -13,7 +13,7 @@ from elmo_fastai.errors import CorpusError
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.classifier import ClassifyDataLoaders, elmo_classifier_learner
 from elmo_fastai.elmo import Elmo
-from elmo_fastai.practice.vectorizer import ElmoVectorizer
+from elmo_fastai.practice.embed import ElmoVectorizer
 from elmo_fastai.tagger import TagDataLoaders, elmo_tagger_learner
 from elmo_fastai.text.read import Corpus, Sentence
 from elmo_fastai.learner import bilm_learner, generate, score

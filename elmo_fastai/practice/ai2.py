@@ -96,10 +96,7 @@ def read_arrays(path):
         if isinstance(item, h5py.Dataset) and not name.startswith('softmax'): found[name] = item
     with h5py.File(path) as f:
         f.visititems(add)
-        declared = sum(array.nbytes for array in found.values())
-        require(declared < 16*path.stat().st_size, f"it declares {declared:,} bytes", ValueError)
         for name,array in found.items():
-            require(not (array.external or array.is_virtual), f"{name} lies elsewhere", ValueError)
             found[name] = torch.from_numpy(array.astype('f4')[...])
             require(found[name].isfinite().all(), f"{name} is not finite", ValueError)
     return found
@@ -144,14 +141,11 @@ def download(name):
 def find_files(options):
     "The paths of options and weights, of a published model or in a folder"
     if options in PUBLISHED: return download(options)
-    require(Path(options).is_dir(), f"{str(options)!r} is no folder (unpack an archive first), and "
-            f"no published model ({', '.join(PUBLISHED)}). A folder may also be named by its two "
-            "files, options and weights", ModelFileError)
-    found = [[*Path(options).glob(pattern)] for pattern in ('*options*.json', '*.hdf5')]
-    n = [*map(len, found)]
-    require(n == [1, 1], f"{options} should hold one *options*.json and one *.hdf5, and has {n[0]} "
-            f"and {n[1]}: name the two files", ModelFileError)
-    return found[0][0], found[1][0]
+    found = [*Path(options).glob('*options*.json'), *Path(options).glob('*.hdf5')]
+    require([file.suffix for file in found] == ['.json', '.hdf5'], f"{str(options)!r} is no "
+            f"published model ({', '.join(PUBLISHED)}), and no folder of one *options*.json and "
+            "one *.hdf5: unpack an archive, or name the two files", ModelFileError)
+    return found
 
 # %% ../../nbs/library/ai2.ipynb #c074
 @patch(cls_method=True)

@@ -16,14 +16,14 @@ from fastai.torch_core import rank_distrib
 from ..errors import CheckpointError, as_error, require
 from .files import load_plain, save_plain
 from ..learner import FitCallback
-from .learners import SkipTo
+import elmo_fastai.practice.learners        # `fit`
 from .processes import add_up, gather, is_main, n_processes
 
 # %% ../../nbs/library/checkpoint.ipynb #d00
 # What fastai's own have to remember; ours name it themselves, in `kept`
 KEPT = {Recorder: ['lrs', 'iters', 'losses', 'values'], ParamScheduler: ['hps'],
         TrackerCallback: ['best', 'new_best', 'wait'], GradientAccumulation: ['count'],
-        MixedPrecision: ['scales'], ShowGraphCallback: ['nb_batches'],
+        MixedPrecision: ['scales'],
         Learner: ['train_iter', 'pct_train', 'smooth_loss', 'final_record']}
 
 def kept_of(part):
@@ -80,16 +80,11 @@ def settings_of(learn):
     "What must be the same for a training to go on"
     settings = {name: [list(weight.shape), weight.requires_grad]
                 for name,weight in learn.model.named_parameters()}
-    settings |= {'processes': n_processes(), 'epochs': learn.n_epoch,
-                 'batches an epoch': len(learn.dls.train), 'bf16': getattr(learn, 'bf16', False),
-                 'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
-                 'rates, weight decay': [[h.get('lr'), h.get('wd')] for h in learn.opt.hypers],
-                 'parts': [type(part).__name__ for part in parts_of(learn)]}
-    for cb in learn.cbs:
-        for name,schedule in getattr(cb, 'scheds', {}).items():
-            rates = [np.asarray(schedule(x)).tolist() for x in (0., .1, .3, .6, .9, 1.)]
-            settings[f'schedule of {name}'] = rates
-    return settings
+    return settings | {
+        'processes': n_processes(), 'epochs': learn.n_epoch,
+        'batches an epoch': len(learn.dls.train), 'bf16': getattr(learn, 'bf16', False),
+        'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
+        'parts': [type(part).__name__ for part in parts_of(learn)]}
 
 # %% ../../nbs/library/checkpoint.ipynb #d04b
 def checkpoints_in(folder)->list:
@@ -128,8 +123,6 @@ class Checkpoints(FitCallback):
         self.about = run
 
     def before_fit(self):
-        require(hasattr(self.dls.train, 'skip'), f"{type(self.dls.train).__name__} can't leave out "
-                "batches that were done: take loaders of this library", CheckpointError)
         self.settings = settings_of(self.learn)
         if any(isinstance(cb, Resume) for cb in self.learn.cbs): return
         if is_main(): require(not checkpoints_in(self.folder), f"{self.folder} holds checkpoints "
@@ -148,8 +141,7 @@ class Checkpoints(FitCallback):
         "Write a checkpoint now: so many epochs are done, and so many batches of the next one"
         state = state_of_training(self.learn, self.begun if batches else None)
         state |= dict(epoch=epoch, batches=batches, settings=self.settings, run=self.about)
-        is_finite = all(weight.isfinite().all() for weight in state['model'].values())
-        if is_main() and is_finite:
+        if is_main():
             old = checkpoints_in(self.folder)
             number = int(old[0].stem) + 1 if old else 0
             save_plain(state, self.folder/f'{number:06d}.pt')
@@ -157,12 +149,10 @@ class Checkpoints(FitCallback):
         self.clock = time.monotonic()
 
 # %% ../../nbs/library/checkpoint.ipynb #d07
-class Resume(SkipTo):
+class Resume(FitCallback):
     "Let a fit begin where a checkpoint was written, with the state that all parts had then"
-    def __init__(self, saved):
-        super().__init__(saved['epoch'])
-        self.saved = saved
-        self.is_back = False         # the state
+    order = -1000
+    def __init__(self, saved): store_attr(is_back=False)         # the state
     def before_fit(self):
         now = settings_of(self.learn)
         for name,was in self.saved['settings'].items(): require(
@@ -173,7 +163,7 @@ class Resume(SkipTo):
     # loader begins it as it did then, and leaves out the batches that are done; the parts get their
     # state at the next batch, since they clear it as an epoch begins
     def before_epoch(self):
-        super().before_epoch()
+        if self.epoch < self.saved['epoch']: self.leave_out()
         if self.is_back: return
         train = self.dls.train
         own = self.saved['own'][rank_distrib()]
@@ -181,10 +171,19 @@ class Resume(SkipTo):
         if self.saved['batches'] == 0: return self.put_back()
         train.rng.setstate(own['begun'])
         train.skip(self.saved['batches'])
+    def leave_out(self):
+        "The other callbacks hear nothing of an epoch that is done"
+        bar = getattr(self.learn, 'progress', None)
+        if hasattr(bar, 'mbar'): bar.mbar.update(0)                 # it can't begin later
+        self.others = self.learn.cbs
+        self.learn.cbs = L(self)
+        raise CancelEpochException()
+    def after_epoch(self):
+        if self.epoch < self.saved['epoch']: self.learn.cbs = self.others
     def before_batch(self):
         if not self.training: return
         self.put_back()
-        if self.epoch == self.first: self.learn.iter += self.saved['batches']
+        if self.epoch == self.saved['epoch']: self.learn.iter += self.saved['batches']
     def after_train(self): self.put_back()     # there was no batch left
     def after_fit(self):
         self.put_back()                        # there was no epoch left

@@ -29,7 +29,7 @@ def a_name(*names): return Annotated[str, dict(choices=names)]
 some_names = Annotated[str, dict(nargs='*', metavar='CORPUS')]
 
 # %% ../../nbs/library/command.ipynb #d01
-AGAIN = 'resume', 'overwrite', 'device', 'threads'       # what may be said of a resumption
+AGAIN = 'resume', 'corpus', 'overwrite', 'device', 'threads'    # what may be said of a resumption
 COUNTS = 'min_freq', 'max_vocab', 'epochs', 'bs', 'seq_len', 'patience', 'threads'
 NOT_BOTH = (
     ('time', 'epochs', "--time and --epochs both say when a training ends: leave one out"),
@@ -38,7 +38,6 @@ NOT_BOTH = (
     ('stream', 'token_col', "--stream reads no .conll: leave out --token-col"),
     ('stream', 'char_vocab', "--char-vocab is of a whole text: leave it out, or --stream"))
 
-def are_files(corpus): return isinstance(corpus, list) and all(isinstance(o, Path) for o in corpus)
 def option(name): return f"--{name.lower().replace('_', '-')}"
 
 def check(said, kinds):
@@ -50,10 +49,8 @@ def check(said, kinds):
                 f"{', '.join(names or [])}", ValueError)
         require(name not in COUNTS or value >= 1,
                 f"{option(name)} is {value}, and must be at least 1", ValueError)
-        is_other = 'resume' in said and name not in AGAIN
-        is_data = name == 'corpus' and not isinstance(value, (str, Path)) and not are_files(value)
-        require(not is_other or is_data, "--resume takes everything from the training that it goes "
-                f"on with: leave out {name if name == 'corpus' else option(name)}", ValueError)
+        require('resume' not in said or name in AGAIN, "--resume takes everything from the "
+                f"training that it goes on with: leave out {option(name)}", ValueError)
     is_place = isinstance(said.get('valid', ''), (str, Path))
     require(is_place, "valid= is a file or a folder; of other data hand over both splits, as "
             "pretrain(dict(train=…, valid=…))", ValueError)
@@ -108,12 +105,11 @@ def one_line_errors(prog):
         with warnings.catch_warnings():
             warnings.showwarning = note
             yield
-    except KeyboardInterrupt as e: stop(e if str(e) else 'interrupted', 130)
+    except KeyboardInterrupt as e: stop(str(e) or 'interrupted', 130)
     except ValueError as e: stop(e, 1 if isinstance(e.__cause__, OSError) else 2)
     except (OSError, ImportError) as e: stop(e, 1)
-    except MemoryError as e: stop(str(e) or 'the memory is not enough', 1)
-    except RuntimeError as e:                    # PyTorch's, of a GPU or of the machine
-        if not re.search('out of memory|not enough memory|allocate memory', str(e)): raise
+    except (MemoryError, RuntimeError) as e:     # PyTorch's, of a GPU or of the machine
+        if not re.search('^$|out of memory|not enough memory|allocate memory', str(e)): raise
         stop(f"the memory is not enough, take a smaller batch: {e!s:.200}", 1)
 
 def parsed(function, prog, pos, args=None):
@@ -150,7 +146,6 @@ def embed(
     layers:name_or_number='all', # all, mix (their weighted sum), or the number of one
     pool:a_name('mean', 'max', 'first_last')=None, # one vector per row; else one per token
     dtype:a_name('float32', 'float16')='float32', # of the vectors
-    max_tokens:int=50_000, # rows with more are left out, and reported
     budget:int=2048,   # tokens per batch
     threads:int=None,  # to compute with; else PyTorch's number
     device:str=None,   # cpu, cuda, mps; else the best there is
@@ -165,7 +160,7 @@ def embed(
     device = find_device(device)
     elmo = load_elmo(model, **({'tokenizer': tokenizer} if tokenizer else {})).to(device)
     with computing_with(threads):
-        return embed_file(source, out, elmo, layers, text_col, token_col, max_tokens, overwrite,
+        return embed_file(source, out, elmo, layers, text_col, token_col, overwrite,
                           pool=pool, dtype=dtype, budget=budget, bf16=bf16)
 
 # %% ../../nbs/library/command.ipynb #e03
@@ -175,8 +170,6 @@ def elmo_embed(
     "The command: `embed` with the options that `elmo_embed --help` lists"
     said = parsed(embed, 'elmo_embed', ['source'], args)
     with one_line_errors('elmo_embed'): failed = embed(**said)['failed']
-    lines = [f"row {number} {why}, and is left out (rows are counted from 0, as in the output)"
-             for number,why in failed.items()]
-    if len(lines) > 20: lines[20:] = [f"{len(lines) - 20:,} more rows are left out"]
-    for line in lines: print(f'elmo_embed: {line}', file=sys.stderr)
-    if failed: sys.exit(3)
+    some = ', '.join(map(str, failed[:20])) + (', …' if len(failed) > 20 else '')
+    if failed: print(f'elmo_embed: {len(failed):,} rows have no text and are left out: {some} '
+                     '(counted from 0, as in the output)', file=sys.stderr)

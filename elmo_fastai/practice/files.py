@@ -10,7 +10,7 @@ __all__ = ['sync', 'whole_files', 'whole_file', 'lock_folder', 'plain', 'save_pl
 
 # %% ../../nbs/library/files.ipynb #imports
 import os, pickle, shutil, zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 import numpy as np, torch
 from fastcore.foundation import L
@@ -53,15 +53,15 @@ def lock_folder(folder):
     require(not Path(folder).is_file(), f"{folder} is a file, and should be a folder: move it, or "
             "take another name", ValueError)
     lock = Path(folder)/'.lock'
-    new = [path for path in lock.parents if not path.exists()]
+    new = [lock.parent, *(path for path in lock.parent.parents if not path.exists())]
     lock.parent.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(lock).acquire(timeout=0):
             try: yield
             finally:
                 if os.name != 'nt': lock.unlink(missing_ok=True)     # Windows can't
-                for path in new:                                     # that nothing was written to
-                    if path.is_dir() and not any(path.iterdir()): path.rmdir()
+                with suppress(OSError):
+                    for path in new: path.rmdir()                    # that are empty
     except Timeout: raise ValueError(f"{folder} is in use by another process: wait for its end, or "
                                      "take another folder") from None
 
@@ -90,8 +90,7 @@ def load_plain(path):
     "Read what `save_plain` wrote; checks it, and runs nothing that is in it. Raises `ValueError`"
     try:
         with zipfile.ZipFile(path) as archive:
-            is_packed = any(member.compress_type for member in archive.infolist())   # a zip bomb?
-            require(not is_packed and not archive.testzip(), f"{path} is damaged", ValueError)
+            require(not archive.testzip(), f"{path} is damaged", ValueError)
         return torch.load(path, map_location='cpu', weights_only=True)
     except (zipfile.BadZipFile, pickle.UnpicklingError) as e:
         raise ValueError(f"{path} is damaged, or holds more than numbers and text") from e

@@ -115,6 +115,11 @@ def judged_labels(names, true, guess):
     confusion = pd.DataFrame(counts, names, ['right', 'missed', 'invented'])
     return dict(figures=figures, scores=as_table(report), confusion=confusion)
 
+def worst(rows, right, text_of, true, guess):
+    "These rows as a table; `right`: the probability of what is right, `text_of(i)`: a text"
+    return pd.DataFrame([dict(text=text_of(i), right=true[i], answer=guess[i],
+                              probability=float(right[i])) for i in rows])
+
 # %% ../../nbs/library/scores.ipynb #span_scores
 def span_scores(
     true:list,      # the right tags of each sentence
@@ -134,20 +139,16 @@ def judge(self:ElmoClassifierLearner, dl, p, y):
     "What a `Report` says of a loader's texts, by probabilities [n, C] and targets"
     names = np.array(list(map(str, classes_of(self.dls))))
     guess = self.loss_func.decodes(p).numpy()
-    several = y.ndim == 2
-    if several:
+    if y.ndim == 2:
         found = judged_labels(names, y.numpy() > 0, guess)
         right = torch.where(y > 0, p, 1 - p).prod(1)
+        true, guess = ([', '.join(names[row]) for row in rows] for rows in (y.numpy() > 0, guess))
     else:
-        found = judged(names[y.numpy()], names[guess])
-        right = p[range(len(y)), y]
-    rows = []
-    for i in right.argsort(stable=True)[:10].tolist():
-        text, label = dl.dataset.decode(dl.create_item(i))
-        answer = names[guess[i]]
-        if several: label, answer = ', '.join(map(str, label)), ', '.join(answer)
-        rows.append(dict(text=text, right=label, answer=answer, probability=float(right[i])))
-    return dict(found, worst=pd.DataFrame(rows))
+        true, guess = names[y.numpy()], names[guess]
+        found, right = judged(true, guess), p[range(len(y)), y]
+    rows = right.argsort(stable=True)[:10].tolist()
+    def text_of(i): return dl.dataset.decode(dl.create_item(i))[0]
+    return dict(found, worst=worst(rows, right, text_of, true, guess))
 
 # %% ../../nbs/library/scores.ipynb #judge_t2
 @patch
@@ -167,15 +168,13 @@ def judge(self:TaggerLearner, dl, probs, tags):
         found['scores'], f1 = span_scores(*pair)
         found['figures']['F1 of spans'] = Estimate(f1)
     at, right = torch.cat(places), p[range(len(y)), y]
-    rows = {}                                                    # number of a sentence → row
-    for i in right.argsort(stable=True).tolist():
-        if len(rows) == 10: break
-        if sent[i] in rows: continue
+    def text_of(i):
         tokens = self.dls.char_vocab.decode(dl.create_item(int(sent[i]))[0])
         tokens[at[i]] = f'[{tokens[at[i]]}]'
-        rows[sent[i]] = dict(text=' '.join(tokens[max(0, at[i] - 5):at[i] + 6]), right=true[i],
-                             answer=guess[i], probability=float(right[i]))
-    return dict(found, worst=pd.DataFrame(rows.values()))
+        return ' '.join(tokens[max(0, at[i] - 5):at[i] + 6])
+    rows = right.argsort(stable=True).numpy()
+    rows = rows[np.sort(np.unique(sent[rows], return_index=True)[1])[:10]]     # one of a sentence
+    return dict(found, worst=worst(rows, right, text_of, true, guess))
 
 # %% ../../nbs/library/scores.ipynb #learn_report
 @patch

@@ -149,10 +149,7 @@ _FOLDERS = {'wikitext2': 'wikitext-2', 'UD_English-EWT': 'ud-ewt'}   # under ELM
 
 def local_copy(corpus, path=None):
     "A local copy of a corpus: `path`, or a folder under ELMO_FASTAI_DATA; None if there is none"
-    if path is not None:
-        path = Path(path).expanduser()
-        require(path.exists(), f"there is no file or folder {path}")
-        return path
+    if path is not None: return Path(path).expanduser()
     root = os.environ.get('ELMO_FASTAI_DATA')
     folder = Path(root or '.').expanduser()/_FOLDERS.get(corpus, corpus)
     return folder if root and folder.is_dir() else None
@@ -220,12 +217,9 @@ def treebank(
         url = f'https://github.com/UniversalDependencies/{name}/archive/{version}.zip'
         files = sorted(map(Path, retrieve(name, url, processor=Unzip())))
     else: files = sorted(folder.iterdir())
-    files = [file for file in files if file.suffix == '.conllu']
-    names = {file.name.partition('-ud-')[0] for file in files}
-    require(len(names) == 1, f"{folder or name} must have one treebank, and has {sorted(names)}")
     gold = {}
     for split,part in dict(train='train', valid='dev', test='test').items():
-        found = [file for file in files if f'-ud-{part}' in file.name]
+        found = [file for file in files if f'-ud-{part}' in file.name and file.suffix == '.conllu']
         if found: gold[split] = [sent for file in found for sent in read_conll(file)]
     return Corpus.from_gold(name, gold)
 

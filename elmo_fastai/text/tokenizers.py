@@ -129,52 +129,25 @@ def word_tokenize(
     return _trimmed(_re_word.findall(text), text)
 
 # %% ../../nbs/library/tokenizers.ipynb #of2
-def _letters(text):
-    "Yields where the letters of a text begin and end, each with the marks behind it"
-    start = 0
-    for i,c in enumerate(text):
-        is_mark = unicodedata.combining(unicodedata.normalize('NFD', c)[0])
-        if i == start or is_mark: continue
-        letter = text[start:i]
-        if to_nfc(letter + c) == to_nfc(letter) + to_nfc(c):
-            yield start, i
-            start = i
-    yield start, len(text)
-
-def _in_places(text):
-    "A text without marks of direction, in NFC; of each of its characters (start, end) in `text`"
-    kept = [i for i,c in enumerate(text) if ord(c) not in DROPPED]
-    plain = text.translate(DROPPED)
-    if plain == to_nfc(plain): return plain, [(i, i+1) for i in kept]
-    places = []
-    for start,end in _letters(plain):
-        letter = plain[start:end]
-        new = to_nfc(letter)
-        n = len(os.path.commonprefix([letter, new]))               # the same in front
-        back = len(os.path.commonprefix([letter[n:][::-1], new[n:][::-1]]))   # and behind
-        between = len(new) - n - back
-        places += [(i, i+1) for i in kept[start:start+n]]
-        if between: places += [(kept[start+n], kept[end-back-1] + 1)]*between
-        places += [(i, i+1) for i in kept[end-back:end]]
-    return to_nfc(plain), places
-
 def offsets(
     text:str,    # as it was before it was split
     tokens:list, # of this text, in their order
-) -> list:       # (start, end) of each token, in characters: text[start:end] in NFC is the token
+) -> list:       # (start, end) of each token, in characters: text[start:end] is the token
     """Where each token stands in its text; ValueError where it is written otherwise there.
 
     Marks of direction, which `word_tokenize` drops, may stand in the text and not in a token."""
-    plain, places = _in_places(text)
+    require(text == to_nfc(text), f"{text!r:.60} is not in Unicode's form NFC: say to_nfc(text), "
+            "and count in that", ValueError)
+    marks = f"[{''.join(map(chr, DROPPED))}]*"
     found = []
     end = 0
-    for token in tokens:
-        bare = to_nfc(token.translate(DROPPED)) or token
-        start = plain.find(bare, end)
-        require(start >= 0, f"The token {token!r} is not in {text!r:.60} as it is written: this "
+    for token in map(to_nfc, tokens):
+        letters = token.translate(DROPPED) or token
+        match = re.compile(marks.join(map(re.escape, letters))).search(text, end)
+        require(match, f"The token {token!r} is not in {text!r:.60} as it is written: this "
                 "tokenizer changes the text, so pass lists of tokens", ValueError)
-        end = start + len(bare)
-        found.append((places[start][0], places[end-1][1]))
+        found.append(match.span())
+        end = match.end()
     return found
 
 # %% ../../nbs/library/tokenizers.ipynb #c039

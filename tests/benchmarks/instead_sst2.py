@@ -19,7 +19,7 @@ from sklearn.model_selection import StratifiedKFold
 from sklearn.preprocessing import StandardScaler
 from harness import RESULTS, log, processor, write_figures
 from elmo_fastai.all import Elmo
-from elmo_fastai.practice.vectorizer import ElmoVectorizer
+from elmo_fastai.practice.embed import ElmoVectorizer
 from instead_sides import Side, with_python
 from learners import balanced
 from sst2 import sst2
