@@ -51,15 +51,24 @@ def fitted(learn, epochs=1, lr=1e-2, method='fit', **kwargs):
     return learn
 
 @pytest.mark.parametrize('kind', [dict(), dict(kind='stream', seq_len=8)])
-def test_the_predictions_of_a_learner(corpus, kind):
-    "The nats of every prediction, in the loader's order"
+def test_what_a_learner_shows(corpus, kind):
+    "The nats of every prediction, in the loader's order; the likeliest word in each place"
     dls = loaders(corpus, bs=8, **kind)
     learn = learner(dls)
     (fwd, bwd), _ = quietly(learn, 'get_preds')
     exact = evaluate(learn.model, dls.valid)
     assert len(fwd) == len(bwd) == exact['predictions']
     assert math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
-    with pytest.raises(ValueError, match='generate'): learn.show_results()
+    df = learn.show_results(max_n=3, show=False)
+    chars,*targets = dls.valid.one_batch()
+    with torch.no_grad(): states = learn.model.eval().encode(chars[:3])[-1]
+    for name,head,h,y in zip(('forward', 'backward'), learn.model.heads, states, targets):
+        rows = zip(df[f'{name} guesses'], head.log_prob(h).argmax(-1), y, chars)
+        for shown,best,wanted,word in rows:
+            there = [dls.vocab.itos[i] if target else '·' for i,target in zip(best, wanted)]
+            assert shown.split(' ') == there[:int((word[:, 0] != 0).sum())]
+    text = quietly(learn, 'summary')
+    assert 'BiLM' in text and 'Total params' in text and 'Optimizer used' in text
 
 # a budget of time
 

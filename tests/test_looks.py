@@ -71,7 +71,8 @@ def look(learn):
     finds(learn, start_lr=1., end_lr=1e6, num_it=30, suggest_funcs=None)           # diverges
     for how in (dict(), dict(ds_idx=0), dict(dl=learn.dls.train)):
         for method in ('validate', 'get_preds'): quietly(learn, method, **how)
-    if hasattr(learn, 'report'): quietly(learn, 'show_results', 0)
+    quietly(learn, 'show_results', 0, show=False)
+    quietly(learn, 'summary')
     batches(learn)
     if hasattr(learn, 'report'):
         for part in ('valid', learn.dls.train): learn.report(part)
@@ -97,7 +98,7 @@ def test_looks_change_nothing(corpus, tmp_path, name):
     equal(trained(learn, look), alone)
 
 @pytest.mark.parametrize('do', [lambda cb: 1/0, press()], ids=['error', 'Ctrl-C'])
-@pytest.mark.parametrize('method', ['validate', 'get_preds'])
+@pytest.mark.parametrize('method', ['lr_find', 'validate', 'get_preds'])
 def test_a_look_that_breaks_off(corpus, alone, tmp_path, capsys, do, method):
     learn = build(corpus, 'sentences', tmp_path)
     n = len(learn.cbs)

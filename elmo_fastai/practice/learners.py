@@ -10,17 +10,18 @@ __all__ = ['FREE', 'replaced', 'find_inside', 'save_encoder', 'load_encoder', 'T
 # %% ../../nbs/library/learners.ipynb #imports
 import sys, time
 from contextlib import contextmanager, nullcontext
+from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import rank_distrib
 from ..errors import ModelFileError, require
-from ..batches import as_before
+from ..batches import as_before, say, shown
 from ..bilm import BiLM, char_vocab_of
 from ..elmo import Elmo, encoder_state
 from ..tagger import ElmoLearner
-from ..learner import BiLMLearner, FitCallback, FitLearner, NatsMetric
+from ..learner import BiLMLearner, FitCallback, FitLearner, NatsMetric, evaluating
 from .files import whole_file
 from .folder import load_bilm, save_bilm
 
@@ -80,10 +81,17 @@ replaced = contextmanager(replacing_yield)          # another value of an attrib
 
 @patch
 def lr_find(self:FitLearner, *args, **kwargs):
-    "As fastai's; a training that follows stays as it was, and no file is left"
-    with (TemporaryDirectory() as folder, replaced(self, 'model_dir', folder),
-          as_before(*self.dls.loaders)):
-        return Learner.lr_find(self, *args, **kwargs)
+    "As fastai's; all that it moves is put back, also after an error, and no file is left"
+    opt = self.opt and deepcopy(self.opt.state_dict())
+    state = deepcopy(self.model.state_dict())
+    with TemporaryDirectory() as folder, replaced(self, 'model_dir', folder):
+        try:
+            with as_before(*self.dls.loaders): return Learner.lr_find(self, *args, **kwargs)
+        finally:
+            self.model.load_state_dict(state)
+            self.model.zero_grad()
+            if opt is None: self.opt = None
+            else: self.opt.load_state_dict(opt)
 
 @patch
 def validate(self:FitLearner, ds_idx=1, dl=None, cbs=None):
@@ -115,10 +123,27 @@ def get_preds(self:BiLMLearner, *args, reorder=False, **kwargs):
     return FitLearner.get_preds(self, *args, reorder=reorder, **kwargs)
 
 @patch
-def show_results(self:BiLMLearner, *args, **kwargs):
-    "Refused"
-    raise ValueError("A language model has no labels to show: see what it writes by `predict`, "
-                     "`generate` or `fill`, and its text by `show_batch`")
+def summary(self:BiLMLearner):
+    "Layers, shapes and parameters, of a batch with its targets: the model reads them, too"
+    table = module_summary(self, *self.dls.train.one_batch())
+    return PrettyString(f"{table}Optimizer used: {self.opt_func}\n")
+
+@patch
+def show_results(self:BiLMLearner, ds_idx=1, dl=None, max_n=9, show=True):
+    "Rows of a batch: text, targets, the likeliest words in their places; or that as a table"
+    dl = self.dls[ds_idx] if dl is None else dl
+    batch = dl.one_batch()
+    with evaluating(self.model) as model: states = model.encode(batch[0][:max_n])[-1]
+    table = dl.readable(batch, max_n)
+    lengths = (batch[0][:max_n, :, 0] != 0).sum(1).tolist()
+    directions = zip(('forward', 'backward'), model.heads, states, batch[-2:])
+    for name,head,state,targets in directions:
+        best = head.log_prob(state.flatten(0, 1)).argmax(-1).view(state.shape[:2])
+        words = [[dl.vocab.itos[i] for i in row] for row in best.tolist()]
+        asked = (targets[:max_n] != 0).tolist()
+        table[f'{name} guesses'] = [say(w if a else None for w,a in zip(row[:n], there))
+                                    for row,there,n in zip(words, asked, lengths)]
+    return shown(table, show)
 
 # %% ../../nbs/library/learners.ipynb #fl7
 class TimeBudget(FitCallback):
