@@ -22,7 +22,7 @@ pretrain: ARGS ?= toy
 
 PYTEST := $(BIN)/python -m pytest -q -rfEs -n 2 --dist worksteal
 # Two ways to one number, or a model and its copy
-ROUNDED := $(foreach o,ai2 bilm charcnn elmo embed fixtures folder onnx recurrent softmax tagger,tests/test_$(o).py)
+ROUNDED := $(foreach o,ai2 bilm charcnn elmo embed folder onnx recurrent softmax tagger,tests/test_$(o).py)
 test test-all: export PATH := $(abspath $(BIN)):$(PATH)
 test test-all: export OMP_NUM_THREADS := 1
 test test-all: export HF_HUB_OFFLINE := 1

@@ -1,10 +1,9 @@
 """What all tests share
 
 The tests of a module stand in `test_<module>.py`. Other files are about several modules, or about
-none: pages as they are committed (`test_pages`), the site (`test_site`), its scripts in a page
-(`test_live`, `test_explainer`), the package (`test_packaging`, `test_release`), the model in it
-(`test_box`)."""
-import gzip, importlib.util, os, random, signal, sys, tempfile
+none: doors for texts (`test_doors`, `test_texts`), pages (`test_pages`), the site (`test_site`), its
+scripts (`test_live`, `test_explainer`), the package (`test_packaging`), its models (`test_box`)."""
+import importlib.util, os, random, signal, sys, tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -72,11 +71,6 @@ def pytest_runtest_setup(item):
 def one_thread():
     "Small models are faster on one thread, and the same everywhere"
     with threads(1): yield
-
-@pytest.fixture
-def two():
-    "At least two OpenMP threads, as on most machines"
-    with threads(2): yield
 
 @pytest.fixture
 def odd_addresses():

@@ -12,7 +12,7 @@ token = st.one_of(st.sampled_from(nasty), st.text(max_size=6))
 
 corpora = st.lists(st.lists(token, max_size=7), min_size=1, max_size=9).filter(any)
 
-common = settings(max_examples=60)
+common = settings(max_examples=30)
 
 def encode(ss, min_freq=1, **kw):
     return EncodedText(ss, TokenTypes(WordVocab.build(ss, min_freq)), **kw)

@@ -4,7 +4,7 @@ import json, re, shutil, tomllib
 from functools import lru_cache
 from pathlib import Path
 
-import pytest, yaml
+import yaml
 
 root = Path(__file__).resolve().parent.parent
 home = root/'nbs'
@@ -15,7 +15,6 @@ nbs = [*sorted(home.glob('*.ipynb')), *chapters]
 taught = on('course')
 
 # What the repository has at its top; a working copy has other things, too
-FOLDERS = ('.ci', '.devcontainer', '.github', 'elmo_fastai', 'nbs', 'tests')
 FILES = '''.gitattributes .gitignore CHANGELOG.md CITATION.cff CONTRIBUTING.md LICENSE MANIFEST.in
     Makefile README.md SECURITY.md _quarto.yml constraints.txt pyproject.toml settings.ini
     setup.py'''.split()
@@ -41,23 +40,6 @@ def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kin
 def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
 def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
 
-def rule_for(items, called=name):
-    "One test of a rule for all `items`; it lists each of them that breaks it"
-    def rule(check):
-        def test():
-            broken, skipped = {}, []
-            for o in items:
-                try: check(o)
-                except pytest.skip.Exception as e: skipped.append(e)
-                except Exception as e: broken[called(o)] = f'{type(e).__name__}: {e}'
-            assert not broken, '\n' + '\n'.join(f'{k}: {v}' for k,v in broken.items())
-            if skipped and len(skipped) == len(items): raise skipped[0]
-        test.__name__, test.__doc__ = check.__name__, check.__doc__
-        return test
-    return rule
-
-each, each_chapter, each_taught = map(rule_for, (nbs, chapters, taught))
-
 def texts(outputs):
     "The text of outputs; pictures in base64 say nothing"
     for o in outputs:
@@ -72,23 +54,11 @@ def slug(heading):
     return re.sub(r'\s', '-', re.sub(r'[^\w\s-]', '', re.sub(r'[`*]', '', heading).strip().lower()))
 def anchors(f): return {slug(h) for h in re.findall(r'^#{1,6} (.*)$', prose(f), re.M)}
 def links(text):
-    return re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)',
-                      re.sub(r'`[^`]*`', '', re.sub(FENCE, '',
-                                                    text))) + re.findall(r'(?:href|src)="([^"]+)"',
-                                                                         text)
+    "The targets of links in Markdown, code apart, and in HTML"
+    plain = re.sub(r'`[^`]*`', '', re.sub(FENCE, '', text))
+    return (re.findall(r'(?<!!)\[[^\]]*\]\(([^)\s]+)\)', plain)
+            + re.findall(r'(?:href|src)="([^"]+)"', text))
 def well_formed(link): return re.match(r'https://[\w.-]+\.\w{2,}(/\S*)?$', link)
-
-def section(nb, heading):
-    "The prose and the code cells between `heading` and the next heading of its rank"
-    text, code, on = [], [], False
-    for c in read(nb)['cells']:
-        if c['cell_type'] == 'code':
-            if on: code.append(c)
-            continue
-        for part in re.split(r'(?m)^(?=## )', source(c)):
-            if part.startswith('## '): on = part.split('\n')[0] == f'## {heading}'
-            if on: text.append(part)
-    return '\n'.join(text), code
 
 def files_in(node):
     if isinstance(node, str): yield node

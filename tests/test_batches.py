@@ -1,20 +1,19 @@
 "Encoded text, padding and loaders against slow, obvious references; each door; wrong input"
 import pickle
 from collections import Counter
-import datasets, numpy as np, pandas as pd, pytest, torch
+import numpy as np, pandas as pd, pytest, torch
 from fastai.data.all import (
     ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TensorCategory, TfmdLists,
     set_seed)
 from fastai.learner import Learner
 from hypothesis import given, strategies as st
 from elmo_fastai.batches import (
-    BiLMBlock, ElmoDataLoaders as Loaders, ElmoPadChunk, EncodedText, LOADERS,
+    BiLMBlock, ElmoDataLoaders as Loaders, ElmoPadChunk, EncodedText,
     SentenceDataLoader, StreamDataLoader, TokenTypes)
 from elmo_fastai.errors import CorpusError
-from elmo_fastai.text.read import Corpus, Sentence
+from elmo_fastai.text.read import Corpus
 from elmo_fastai.tokens import (
-    BOS, CharVocab, ElmoTokens, ElmoTransform, EOS, PAD, SPECIALS, TensorChars, TensorTokens,
-    WordVocab)
+    ElmoTransform, SPECIALS, TensorChars, TensorTokens, WordVocab)
 from loading import Count, common, corpora, encode, found, key, reference, same, ss, token
 
 torch.set_num_threads(1)
@@ -41,12 +40,6 @@ def test_an_encoded_text(ss, max_words, ids, fwd, bwd, cuts):
     assert text.cuts == cuts and len(text) == len(ss) == len(list(text))
     assert text[-1].tolist() == text[np.int64(len(ss) - 1)].tolist()
     with pytest.raises(IndexError): text[len(ss)]
-
-def test_table_grows_for_new_text():
-    types = TokenTypes(WordVocab.build([['a']]))
-    for ss in [['a', 'b']], [['c', 'a']]: EncodedText(ss, types)
-    assert types.tokens == [PAD, BOS, EOS, 'a', 'b', 'c'] == types.char_vocab.decode(types.chars)
-    assert types.words.tolist() == [0, 2, 3, 4, 1, 1] and len(types.new()) == 3
 
 # loaders: the multiset of examples, the order
 
@@ -94,7 +87,6 @@ def test_shuffling(cls, kw):
     assert not same(first, list(a)) and not same(first, list(make(seed=2)))
     def run(): set_seed(3); return list(make())
     assert same(run(), run())
-    assert same(list(make(shuffle=False)), list(make(shuffle=False, seed=9)))
 
 @each_loader
 def test_pickle_new_and_empty(cls, kw):
@@ -102,12 +94,9 @@ def test_pickle_new_and_empty(cls, kw):
     assert same(list(pickle.loads(pickle.dumps(dl))), list(dl))
     again = dl.new()
     for k in ('size', 'seed', 'shuffle', *dl._own): assert getattr(again, k) == getattr(dl, k)
-    other = EncodedText([['new', 'w1', 'w2', 'w3']*9], dl.types)
-    assert dl.new(other, shuffle=False, bs=1).types is dl.types
     for empty in (dl.new(dl.dataset.new_empty()),
                   cls(EncodedText([], TokenTypes(WordVocab(SPECIALS))))):
         assert len(empty) == 0 and list(empty) == []
-    with pytest.raises(ValueError, match='does not contain any batches'): empty.one_batch()
 
 @each_loader
 def test_learner_trains_and_exports(cls, kw, tmp_path):
@@ -119,14 +108,6 @@ def test_learner_trains_and_exports(cls, kw, tmp_path):
     learn.export('l.pkl')
     back = torch.load(tmp_path/'l.pkl', weights_only=False)
     assert len(back.dls.train) == 0 and back.dls.vocab.itos == text.types.vocab.itos
-
-def test_get_preds_in_the_order_of_the_text():
-    text = encode(ss)
-    for kw in (dict(bs=4), dict(bs=50, max_tokens=40)):
-        dls = DataLoaders(*[SentenceDataLoader(text, shuffle=True, **kw) for _ in range(2)])
-        learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean())
-        with learn.no_bar(): p = learn.get_preds(1)[0]
-        assert p.tolist() == [50*n for n in text.lens]
 
 def test_a_budget_of_tokens_also_in_the_order_of_the_text():
     text = encode([['a']*n for n in (2, 50, 1, 1, 1, 30, 2, 2)])
@@ -140,18 +121,6 @@ def test_a_batch_as_text():
         shown = dl.show_batch(show=False)
         assert ' '.join(shown.tags).split() == '· A B · D ·'.split()
         assert ' '.join(shown['forward targets']).split() == 'a b · d </s> ·'.split()
-    gold = [Sentence(s, [f'T{len(s)}']*len(s), ['s/1', *[None]*(len(s)-1)]) for s in ss]
-    c = Corpus('c', dict(train=[s.text for s in gold], valid=['', 'a b c d']), 'space',
-               dict(train=gold))
-    right = {pair for s in gold for pair in zip(s.tokens, s.tags)}
-    for kind,kw in dict(sentences={}, stream=dict(seq_len=16, bs=4)).items():
-        df = Loaders.from_corpus(c, kind=kind, seed=1, shuffle=True, **kw).show_batch(
-            show=False, max_n=4)
-        assert len(df) == 4 and {'tags', 'senses'} <= {*df.columns}
-        for a,b in zip(df['text'], df['tags']):
-            for token,tag in zip(a.split(), b.split(), strict=True):
-                assert (token, tag) in right or (token in SPECIALS and tag == '·')
-    assert not Loaders.from_corpus(c, tokenizer=list).train.text.notes
 
 # padding, and fastai's own pipeline
 
@@ -169,17 +138,12 @@ def test_pad_chunk_and_back(ss):
 
 def test_every_part_with_a_row_per_token_is_padded():
     class Marks(TensorTokens): fill = 7
-    class Other(TensorTokens): "A part of a user's own, with columns"
-    sample = [(TensorChars(torch.ones(n, 4).short()), Marks(torch.ones(n)),
-               Other(torch.ones(n, 2, 3)), TensorCategory(1), 'text') for n in (3, 0, 1)]
-    for (chars, marks, other, label, text), n in zip(ElmoPadChunk()(sample), (3, 0, 1)):
-        assert chars.dtype == torch.int16 and type(marks) is Marks and other.shape == (3, 2, 3)
-        assert marks.tolist() == [1]*n + [7]*(3 - n) and not other[n:].any()
-        assert (label, text) == (1, 'text')
-        back = ElmoPadChunk().decode((chars, marks, other))
-        assert [len(part) for part in back] == [n]*3
-    [(blank,)] = ElmoPadChunk()([(TensorChars(torch.ones(0, 4)),)])
-    assert blank.shape == (1, 4) and not blank.any()
+    sample = [(TensorChars(torch.ones(n, 4).short()), Marks(torch.ones(n)), TensorCategory(1),
+               'text') for n in (3, 0, 1)]
+    for (chars, marks, label, text), n in zip(ElmoPadChunk()(sample), (3, 0, 1)):
+        assert chars.dtype == torch.int16 and type(marks) is Marks and not chars[n:].any()
+        assert marks.tolist() == [1]*n + [7]*(3 - n) and (label, text) == (1, 'text')
+        assert [len(part) for part in ElmoPadChunk().decode((chars, marks))] == [n]*2
 
 def test_pipelines_of_fastai():
     df = pd.DataFrame({'body': [' '.join(s) for s in ss]})
@@ -189,8 +153,6 @@ def test_pipelines_of_fastai():
         dl = SentenceDataLoader(items, bs=5)
         assert Counter(found(dl)) == Counter(reference(ss, dl.text))
     dls = ds.dataloaders(bs=4, before_batch=ElmoPadChunk(), num_workers=0, shuffle=False)
-    o, = dls.one_batch()
-    assert type(o) is ElmoTokens and o.words.shape == o.chars.shape[:2] == (4, 6)
     assert dls.train.decode_batch(dls.one_batch())[1] == (' '.join(ss[1]),)
     for kind,kw in dict(sentences={}, stream=dict(seq_len=8)).items():
         block = DataBlock(BiLMBlock(kind, tokenizer='space', max_words=5, **kw),
@@ -198,47 +160,12 @@ def test_pipelines_of_fastai():
         dls = block.dataloaders(df, bs=4)
         assert (len(dls.train.text), len(dls.valid.text)) == (48, 12)
         assert dls.train.text.cuts.words > 0 and dls.valid.types is dls.train.types
-        assert len(pickle.loads(pickle.dumps(dls)).train) == len(dls.train)
         assert len(dls.one_batch()) == 3 and len(dls.new_empty().train) == 0
-
-def test_a_cut_item_has_no_false_end():
-    tfm = ElmoTransform('space', vocab=WordVocab.build([list('abcd')]), max_words=2)
-    [(_, fwd, bwd)] = SentenceDataLoader(TfmdLists(['a b c d', 'a b'], tfm), sort=False)
-    assert fwd.tolist() == [[4, 5, 0, 0], [4, 5, 3, 0]]
-    assert bwd.tolist() == [[0, 2, 4, 0], [0, 2, 4, 5]]
 
 # loaders of a corpus: each door for each kind
 
 LINES = ['a b c d', 'b c d e f', 'c d e', 'd e f a b', 'e f', 'f a b c d e']*3
 SMALL = Corpus('c', dict(train=['a b c']*9, valid=['a']), 'space')
-
-def doors(lines, folder):
-    "The loaders of the same lines by each factory; the first two lines validate, too"
-    (folder/'t.txt').write_text('\n'.join(lines))
-    (folder/'v.txt').write_text('\n'.join(lines[:2]))
-    def data(lines): return datasets.Dataset.from_dict(dict(text=lines))
-    corpus = Corpus('c', dict(train=lines, valid=lines[:2]))
-    df = pd.DataFrame(dict(text=lines + lines[:2], is_valid=[False]*len(lines) + [True]*2))
-    both = datasets.DatasetDict(train=data(lines), validation=data(lines[:2]))
-    return dict(
-        corpus=lambda **kw: Loaders.from_corpus(corpus, **kw),
-        df=lambda **kw: Loaders.from_df(df, **kw),
-        files=lambda **kw: Loaders.from_files(folder/'t.txt', valid=folder/'v.txt', **kw),
-        dataset=lambda **kw: Loaders.from_dataset(both, **kw))
-
-@each_kind
-@pytest.mark.parametrize('door', ['corpus', 'df', 'files', 'dataset'])
-def test_each_door(kind, door, tmp_path):
-    make, ref = [doors([*LINES, '', ' \t '], tmp_path)[name] for name in (door, 'corpus')]
-    dls, ref = make(kind=kind, **KINDS[kind]), ref(kind=kind, **KINDS[kind])
-    assert dls.vocab.itos == ref.vocab.itos and dls.skipped['blank lines'] == 2
-    for dl,other in zip(dls, ref):
-        assert len(dl) == len(other) and Counter(found(dl)) == Counter(found(other))
-    assert len(pickle.loads(pickle.dumps(dls)).train) == len(ref.train)
-    assert len(dls.new_empty().train) == 0
-    with pytest.raises(CorpusError, match='seq_len=5000'): make(kind='stream', bs=1, seq_len=5000)
-    with pytest.raises(CorpusError, match='there is no text|not one word'):
-        doors([' ', '\t'], tmp_path)[door]()
 
 def test_what_a_corpus_says():
     c = Corpus('c', dict(train=['a b', '', '  ', 'b c d e'], valid=['a z', '', 'x'*99]), 'space')
@@ -252,21 +179,6 @@ def test_what_a_corpus_says():
     s = Loaders.from_corpus(c, kind='stream', bs=2, seq_len=4)
     assert s.valid.size == 1 and not s.train.shuffle
     assert sum(int((f != 0).sum()) for _, f, _ in s.valid) == 5
-    c = Corpus('c', dict(train=["didn't go"]*20, test=['b']), 'space')
-    dls = Loaders.from_corpus(c, tokenizer='words', valid_pct=.25)
-    assert dls.corpus.tokenizer == 'words' and c.tokenizer == 'space' and 'did' in dls.vocab.o2i
-    assert (len(dls.train.text), len(dls.valid.text)) == (15, 5) and dls.corpus.test == ['b']
-
-@each_kind
-def test_a_loader_of_other_text(kind):
-    "In its order, by the same words"
-    dls = Loaders.from_corpus(Corpus('c', dict(train=LINES, valid=LINES)), kind=kind,
-                              **KINDS[kind])
-    n = len(dls.types)
-    dl = dls.test_dl(['a b c d e f g', ['f', 'a', 'b', 'c', 'd']])
-    assert sum(len(b[-1]) for b in dl) and len(dls.types) == n and dl.vocab is dls.vocab
-    with pytest.raises(TypeError, match='put it into a list'): dls.test_dl('a text')
-    with pytest.raises(CorpusError, match='no texts'): dls.test_dl([])
 
 def of_lines(**splits): return Loaders.from_corpus(Corpus('c', splits, 'space'))
 
@@ -278,32 +190,22 @@ def of_lines(**splits): return Loaders.from_corpus(Corpus('c', splits, 'space'))
      CorpusError, '3 and 2 rows'),
     (lambda: SentenceDataLoader(['a b']), TypeError, 'ElmoTransform'),
     *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), ValueError, why) for kw,why in (
-        (dict(kind='lm'), "kind='lm'"), (dict(bs=0), 'bs must be a whole number'),
-        (dict(bs=2.5), 'whole number'), (dict(max_tokens=-1), 'whole number'),
-        (dict(val_bs=0), 'bs must be'))],
+        (dict(kind='lm'), "kind='lm'"), (dict(bs=2.5), 'bs must be a whole number'),
+        (dict(max_tokens=-1), 'whole number'), (dict(val_bs=0), 'bs must be'))],
     (lambda: BiLMBlock('lm'), ValueError, "kind='lm'"),
-    *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), TypeError, f'argument {[*kw][-1]!r}') for kw in (
-        dict(kind='stream', seqlen=1), dict(kind='stream', max_tokens=9), dict(seq_len=9))],
-    *[(lambda kw=kw: Loaders.from_corpus(SMALL, **kw), CorpusError, 'splits of its own')
-      for kw in (dict(valid=['a']), dict(text_col='text'), dict(token_col=0))],
+    (lambda: Loaders.from_corpus(SMALL, kind='stream', seqlen=1), TypeError, "argument 'seqlen'"),
+    (lambda: Loaders.from_corpus(SMALL, valid=['a']), CorpusError, 'splits of its own'),
     (lambda: of_lines(train=['a']), CorpusError, "1 lines with text can't be split"),
     (lambda: of_lines(train=['a'], valid=['']), CorpusError, "'valid'.*not one word"),
     (lambda: of_lines(train=[], valid=['a']), CorpusError, 'no lines to train on'),
-    (lambda: of_lines(train=['', ' \t'], valid=['a']), CorpusError, '2 lines and not one word'),
     (lambda: Loaders.from_corpus(['a b', 'c'], valid_pct=0), CorpusError, 'missing or empty')])
 def test_refuses(call, error, why):
     with pytest.raises(error, match=why): call()
 
-@pytest.mark.parametrize('bad', [7, b'abc', None, float('nan'), pd.NA])
+@pytest.mark.parametrize('bad', [7, None, pd.NA])
 @pytest.mark.parametrize('held', [2, 3])        # among the validation items, the training items
 def test_a_block_refuses_rows_that_are_no_text(bad, held):
     df = pd.DataFrame(dict(text=['a b', 'c', bad, 'd']), dtype=object, index=[10, 11, 12, 13])
     block = DataBlock(BiLMBlock(), get_x=ColReader('text'),
                       splitter=lambda o: ([i for i in range(4) if i != held], [held]))
     with pytest.raises(TypeError, match='Sentence 12 is'): block.dataloaders(df, bs=2)
-
-def test_a_learned_alphabet():
-    cv = CharVocab.build(ss, max_chars=6)
-    text = EncodedText(ss, TokenTypes(WordVocab.build(ss), cv))
-    x,*_ = SentenceDataLoader(text).one_batch()
-    assert x.shape[-1] == 6 and cv.decode(x[0])[1] == 'w0'

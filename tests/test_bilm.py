@@ -1,8 +1,6 @@
 "The biLM: what it must not see, what must not change it, its loss and its settings"
-import copy, json, math, os, subprocess, sys
-from concurrent.futures import ThreadPoolExecutor
+import json, math
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np, pytest, torch
 
@@ -13,15 +11,13 @@ from elmo_fastai.learner import evaluate
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.batches import (
     SentenceDataLoader, StreamDataLoader, EncodedText, TokenTypes)
+from test_recurrent import by_equations
 
 CFG = BiLMConfig(
     'test', char_dim=4, filters=((1, 6), (2, 6), (3, 6)), proj_dim=20, hidden_dim=20, dropout=0.3)
 SHAPES = dict(
     plain=CFG, clipped=replace(CFG, hidden_dim=24, cell_clip=0.2, proj_clip=0.1),
-    straight=replace(CFG, hidden_dim=24, residual=False, norm=False, cutoffs=(6, 11)),
-    deep=replace(CFG, n_layers=3, n_highway=2, activation='tanh'),
-    shallow=replace(CFG, n_layers=1, n_highway=0, filters=((1, 6), (2, 6), (3, 8)),
-                    char_proj=False),
+    straight=replace(CFG, n_layers=3, n_highway=2, residual=False, norm=False, cutoffs=(6, 11)),
     separate=replace(CFG, share_encoder=False, share_softmax=False))
 WORDS = 'a bank of the river spring springs café 河岸 <s> </s> <pad> . extraordinarily'.split() + [
     'x'*80, '👨‍👩‍👧']
@@ -95,24 +91,7 @@ def test_padding_order_and_company_change_nothing(model, batch):
     with pytest.raises(ValueError, match='padding before a token'):
         model.encode(torch.cat([chars.new_zeros(B, 3, W), chars], 1))
 
-def test_rows_of_padding(model, batch):
-    chars = torch.cat([batch[0], torch.zeros_like(batch[0][:1])])
-    out = layers(model, chars)
-    same(out[:,:,:-1], layers(model, batch[0]))
-    assert out[:,:,-1].eq(0).all() and layers(model, torch.zeros_like(chars)).eq(0).all()
-    nothing = torch.zeros(1, 3, dtype=torch.long)
-    assert [len(nats) for nats in model(batch[0][:1,:3], nothing, nothing)] == [0, 0]
-
-def test_layer_0_knows_the_letters_only(model, batch, types):
-    (f, b), top = layers(model, batch[0])[0], layers(model, batch[0])[-1,0]
-    assert torch.allclose(f, b, **close) == model.config.share_encoder
-    [row] = [i for i,chars in enumerate(batch[0])
-             if types.char_vocab.decode(chars)[1:5] == ['the']*4]
-    same(f[row,1], f[row,3])
-    assert not torch.isclose(top[row,1], top[row,3]).all()              # the layers above know more
-
-@pytest.mark.parametrize('cut', [1, 4, 9])
-def test_a_carried_state_is_one_pass(model, batch, cut):
+def test_a_carried_state_is_one_pass(model, batch, cut=4):
     "Forward from piece to piece, backward from the last to the first, within each length"
     chars, c = batch[0], model.config
     whole, pieces = layers(model, chars), (chars[:,:cut], chars[:,cut:])
@@ -170,24 +149,14 @@ def test_training_reaches_every_parameter(model, batch):
     still = {k for k,p in model.named_parameters() if p.requires_grad and not p.grad.ne(0).any()}
     assert still <= {'chars.proj.bias', 'chars_bwd.proj.bias'}          # a norm comes after it
 
-@pytest.mark.parametrize('train', [False, True])
-def test_bfloat16(model, batch, train):
+def test_bfloat16(model, batch):
     with torch.no_grad(): exact = torch.cat(model(*batch)).mean()
-    model.train(train)
     with torch.autocast('cpu', torch.bfloat16): nats = torch.cat(model(*batch))
-    assert nats.dtype == torch.float32 and nats.isfinite().all()
-    if not train: same(nats.mean(), exact, atol=.1, rtol=.03)
+    assert nats.dtype == torch.float32
+    same(nats.mean(), exact, atol=.1, rtol=.03)
     nats.mean().backward()
     assert all(p.grad is None or (p.grad.dtype == torch.float32 and p.grad.isfinite().all())
                for p in model.parameters())
-
-@pytest.mark.slow
-def test_compile(types, batch):
-    m = make(CFG, types, batch)
-    compiled = torch.compile(m, backend='eager')
-    for a,b in zip(compiled(*batch), m(*batch)): same(a, b)
-    torch.cat(compiled(*batch)).mean().backward()
-    assert m.head.weight.grad.ne(0).any()
 
 @torch.no_grad()
 def test_the_start_is_the_originals():
@@ -213,8 +182,7 @@ def test_evaluate_is_the_slow_sum_whatever_the_batches(model, types, batch):
     text = EncodedText(SENTS, types)
     nats = [sum(direction)/N for direction in slow_nats(model, batch)]
     wanted = [math.exp(mean) for mean in (*nats, sum(nats)/2)]
-    for dl in (SentenceDataLoader(text, bs=3), SentenceDataLoader(text, bs=1),
-               SentenceDataLoader(text, bs=4, max_tokens=20),
+    for dl in (SentenceDataLoader(text, bs=1), SentenceDataLoader(text, bs=4, max_tokens=20),
                SentenceDataLoader(text, bs=3, shuffle=True, seed=1)):
         found = evaluate(model, dl)
         assert found['predictions'] == N
@@ -222,60 +190,27 @@ def test_evaluate_is_the_slow_sum_whatever_the_batches(model, types, batch):
     for bs,seq_len in ((1, 10), (4, 16)):     # other contexts, the same predictions
         assert evaluate(model, StreamDataLoader(text, bs=bs, seq_len=seq_len))['predictions'] == N
 
-def test_evaluate_leaves_the_model_as_it_was(types, batch):
-    "Also in threads, and where it fails"
-    model = make(CFG, types, batch).train()
-    model.chars.eval()
-    weights, modes = copy.deepcopy(model.state_dict()), [m.training for m in model.modules()]
-    batches = list(SentenceDataLoader(EncodedText(SENTS*8, types), bs=4))
-    wanted = evaluate(model, batches)
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda _: evaluate(model, batches), range(12)))
-    assert all(one == pytest.approx(wanted, rel=1e-6) for one in found)
-    with pytest.raises(ValueError, match='nothing to predict'): evaluate(model, [])
-    assert modes == [m.training for m in model.modules()] and len(set(modes)) == 2
-    assert all(torch.equal(w, weights[k]) for k,w in model.state_dict().items())
-    with torch.no_grad(): model.head.bias[len(types.vocab)-1] = 5e3      # hardly ever right
-    assert evaluate(model, [batch])['fwd'] == math.inf                   # and not an OverflowError
-
 # configurations
 
-@pytest.mark.parametrize('config', [*elmo_configs.values(), *SHAPES.values()], ids=lambda c: c.name)
-def test_config_through_json(config):
-    assert BiLMConfig.from_dict(json.loads(json.dumps(vars(config)))) == config
+def test_config_through_json():
+    for config in (*elmo_configs.values(), *SHAPES.values()):
+        assert BiLMConfig.from_dict(json.loads(json.dumps(vars(config)))) == config
     with pytest.raises(ValueError, match='proj_size'): BiLMConfig.from_dict(dict(proj_size=64))
 
-def test_named_configs_build():
-    assert list(elmo_configs) == ['tiny', 'small', 'medium', 'original']
+def test_the_published_model_has_its_size():
     with torch.device('meta'): lm = BiLM(elmo_configs['original'], 0)
     trained = sum(p.numel() for group in lm.groups for p in group)
     assert trained == 93_600_848 + 16              # the published model, and the row of padding
 
 ABSURD = dict(
-    n_layers=[-1, 0, 'a', None, 2.0, 10**9, True, [2]],
-    proj_dim=[-1, 0, 8.0, '8', None, 10**12],
-    hidden_dim=[-1, 0, 4, None, 'x', 10**12],
-    char_dim=[0, -2, None, 'x', 10**12],
-    filters=[[], None, 5, [[1]], [[0, 8]], [[-1, 8]], [[1, -8]], [['a', 'b']], [[1, 10**12]],
-             [[1.5, 8]], [1, 8], 'abc', {}],
-    n_highway=[-1, None, 'a', 10**9],
-    n_chars=[6, None, 2**16],
-    activation=['gelu', None, 5, ['relu']],
-    max_chars=[-5, 0, 2, 'x', None, 10**9],
-    norm=[None, 'x', 5],
-    residual=[None, 'x', 5],
-    cell_clip=['x', -1, 0, [1], math.nan, math.inf],
-    proj_clip=['x', -1, 0, math.nan],
-    dropout=[-1, 1, 2, 'x', None, math.nan],
-    softmax=['none', None, 5, ['full']],
-    bias=[None, 'x', 1],
-    div_value=['x', None, 0, -1, 0.5, math.nan, math.inf],
-    n_negative=[0, -1, 'x', None, 2.5],
-    char_proj=[None, 'x', 1, False],
-    share_encoder=[None, 'x', 0],
-    share_softmax=[None, 'x', 0],
-    cutoffs=[5, 'x', [-1], [0], [5, 4], ['a'], [2.5], [3, 3], [[3]]],
-    name=[5, None, ['x']])
+    n_layers=[0, 'a', None, 2.0, 10**9, True], proj_dim=[0, 8.0, 10**12],
+    hidden_dim=[0, 4, 'x', 10**12], char_dim=[0, None, 10**12],
+    filters=[[], None, [[1]], [[0, 8]], [[1, -8]], [['a', 'b']], [[1, 10**12]], 'abc'],
+    n_highway=[-1, 'a', 10**9], n_chars=[6, None, 2**16], activation=['gelu', None],
+    max_chars=[2, 'x', 10**9], norm=[None, 5], residual=['x'], cell_clip=['x', 0, math.nan],
+    proj_clip=[-1, math.inf], dropout=[-1, 1, 'x', math.nan], softmax=['none', None], bias=[1],
+    div_value=['x', 0.5, math.nan], n_negative=[0, 2.5], char_proj=[1, False], share_encoder=[0],
+    share_softmax=['x'], cutoffs=[5, [0], [5, 4], ['a'], [3, 3]], name=[5, None])
 
 @pytest.mark.parametrize('k', ABSURD)
 def test_absurd_settings_are_named(k):
@@ -300,6 +235,18 @@ def make_stack(dtype=torch.float32, scale=3., **kwargs):
     for p in m.parameters(): p.data *= scale
     return m.to(dtype).eval()
 
+def slow_stack(m, x):
+    "One sentence [T, P] by the equations: (forward, backward) of each layer"
+    def run(lstm, xs):
+        start = np.zeros(4), np.zeros(lstm.hidden_size)
+        return by_equations(lstm, xs, *start, m.cell_clip, m.proj_clip)[0]
+    f, b, layers = x.double().numpy(), x.double().numpy()[::-1], []
+    for i,(right,left) in enumerate(zip(m.fwd, m.bwd)):
+        new_f, new_b = run(right, f), run(left, b)
+        f, b = (new_f + f, new_b + b) if i and m.residual else (new_f, new_b)
+        layers.append((f, b[::-1]))
+    return layers
+
 def vectors(dtype=torch.float32, lens=LENS, seed=0, fill=0.):
     torch.manual_seed(seed)
     mask = torch.arange(max(lens)) < torch.tensor(lens)[:,None]
@@ -307,29 +254,6 @@ def vectors(dtype=torch.float32, lens=LENS, seed=0, fill=0.):
     return x.to(dtype), mask
 
 def numbers(layers): return [h for both in layers for h in both]
-
-def slow_stack(m, x):
-    "One sentence [T, P] by the equations, in numpy"
-    def sigmoid(v): return 1/(1 + np.exp(-v))
-    def run(lstm, xs):
-        w = {k.removesuffix('_l0'): v.double().numpy() for k,v in lstm.state_dict().items()}
-        h, c, ys = np.zeros(4), np.zeros(lstm.hidden_size), []
-        for x in xs:
-            z = w['weight_ih'] @ x + w['weight_hh'] @ h + w['bias_ih'] + w['bias_hh']
-            i, f, g, o = np.split(z, 4)
-            c = sigmoid(f)*c + sigmoid(i)*np.tanh(g)
-            if m.cell_clip: c = np.clip(c, -m.cell_clip, m.cell_clip)
-            h = sigmoid(o)*np.tanh(c)
-            if lstm.proj_size: h = w['weight_hr'] @ h
-            if m.proj_clip: h = np.clip(h, -m.proj_clip, m.proj_clip)
-            ys.append(h)
-        return np.array(ys)
-    f, b, layers = x.double().numpy(), x.double().numpy()[::-1], []
-    for i,(right,left) in enumerate(zip(m.fwd, m.bwd)):
-        new_f, new_b = run(right, f), run(left, b)
-        f, b = (new_f + f, new_b + b) if i and m.residual else (new_f, new_b)
-        layers.append((f, b[::-1]))
-    return layers
 
 @each_kind
 @pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-12), (torch.float32, 1e-5)])
@@ -348,20 +272,7 @@ def test_the_stack_follows_the_equations(kwargs, dtype, eps):
         for a,b in zip(numbers(m(x, mask)[0]), numbers(layers)): same(a, b, atol=eps)
 
 @each_kind
-def test_clips_that_never_take_hold_change_nothing(kwargs):
-    "They lead through the loop, and gradients do, too"
-    free, found = {k: v for k,v in kwargs.items() if 'clip' not in k}, []
-    for clips in (dict(), dict(cell_clip=1e9), dict(proj_clip=1e9)):
-        m, (x, mask) = make_stack(torch.float64, **free, **clips), vectors(torch.float64)
-        out = numbers(m(x.requires_grad_(), mask)[0])
-        sum((h*torch.linspace(-1, 1, h.numel(), dtype=h.dtype).view_as(h)).sum()
-            for h in out).backward()
-        found.append([x.grad, *out, *(p.grad for p in m.parameters() if p.requires_grad)])
-    for other in found[1:]:
-        for a,b in zip(found[0], other): same(a, b, **exact)
-
-@each_kind
-@pytest.mark.parametrize('dtype', ['float32', 'float64', 'bfloat16', 'autocast'])
+@pytest.mark.parametrize('dtype', ['float32', 'autocast'])
 def test_no_bit_moves_on_the_other_side(kwargs, dtype):
     kind = torch.float32 if dtype == 'autocast' else getattr(torch, dtype)
     m, (x, _) = make_stack(kind, scale=1., **kwargs), vectors(kind, lens=(7, 7, 7))
@@ -381,7 +292,6 @@ def test_what_stands_in_the_padding_is_never_read(kwargs):
         for a,b in zip(numbers(m(x, mask)[0]), numbers(m(*vectors(fill=fill))[0])): same(a, b)
     m(x.requires_grad_(), mask)[0][-1][1].sum().backward()
     assert not x.grad[~mask].any() and x.grad[mask].any()
-    for a,b in zip(numbers(m(x)[0]), numbers(m(x, torch.ones(4, 6).long())[0])): same(a, b)
     for wrong, why in (([[0, 1, 1]], 'padding before'), ([[1, 1, 0], [1, 0, 1]], 'padding before'),
                        ([[1, 1]], 'one entry per token')):
         with pytest.raises(ValueError, match=why):
@@ -422,37 +332,3 @@ def test_autocast_where_the_processor_has_no_lstm_for_it(monkeypatch):
     with torch.autocast('cpu', torch.bfloat16):
         for a,b in zip(plain, run()): same(a, b)
         assert torch.is_autocast_enabled('cpu')
-
-@pytest.mark.slow
-def test_a_processor_of_many_laptops():
-    "With AVX2 and no more, bfloat16 is slow and works, in training and in use"
-    code = '''
-import torch
-from test_bilm import make_stack, vectors
-m, (x, mask) = make_stack(), vectors()
-before = torch.get_rng_state()
-with torch.autocast('cpu', torch.bfloat16): top = torch.cat(m(x, mask)[0][-1], -1)
-top.sum().backward()
-with torch.autocast('cpu', torch.bfloat16), torch.no_grad():
-    again = torch.cat(m(x, mask)[0][-1], -1)
-assert torch.equal(torch.get_rng_state(), before)
-assert all(p.grad.any() for p in m.parameters() if p.requires_grad)
-torch.testing.assert_close(top, again, atol=.02, rtol=.02)
-torch.testing.assert_close(top.float(), torch.cat(m(x, mask)[0][-1], -1), atol=.02, rtol=.02)
-'''
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(here.parent), str(here), os.environ.get('PYTHONPATH', '')])
-    p = subprocess.run([sys.executable, '-c', code], capture_output=True, text=True,
-                       env={**os.environ, 'ONEDNN_MAX_CPU_ISA': 'AVX2', 'PYTHONPATH': path})
-    assert p.returncode == 0, p.stderr
-
-def test_dropout_and_start_of_the_stack():
-    m, x = make_stack(dropout=.5).train(), torch.randn(2, 5, 4)
-    (a, b), (c, d) = m(x)[0], m(x)[0]
-    assert torch.equal(a[0], c[0]) and not torch.equal(b[0], d[0])       # between layers only
-    m = BiLSTMStack(4, 7)
-    for lstm in (*m.fwd, *m.bwd):
-        assert (lstm.bias_ih_l0[7:14] == 1).all() and lstm.bias_ih_l0.sum() == 7
-        assert not lstm.bias_hh_l0.any() and not lstm.bias_hh_l0.requires_grad
-    # the original's count: gates from input and from output, one bias, projection
-    assert sum(p.numel() for p in m.parameters() if p.requires_grad) == 4*(4*7*(4+4) + 4*7 + 7*4)

@@ -1,13 +1,12 @@
 "The model in the package: loads offline, is small, and keeps its promises in figures"
-import os, re, subprocess, sys
+import re, socket
 from dataclasses import replace
 import pytest, torch
 from safetensors.torch import load_file
 from elmo_fastai.all import Elmo, ElmoDataLoaders, load_bilm, save_bilm, toy_corpus
-from elmo_fastai.errors import ModelFileError
 from elmo_fastai.batches import SentenceDataLoader, EncodedText, TokenTypes
 from elmo_fastai.bilm import BiLM, BiLMConfig
-from elmo_fastai.learner import evaluate, fill, generate, score
+from elmo_fastai.learner import evaluate, fill, generate
 from elmo_fastai.practice.folder import find_folder
 from elmo_fastai.tokens import SPECIALS, WordVocab
 from made import same
@@ -34,8 +33,7 @@ def trained(n=500, **changes):
 # smaller
 
 @pytest.mark.parametrize('change', [
-    dict(), dict(share_encoder=False), dict(norm=False), dict(char_proj=False),
-    dict(share_softmax=False), dict(n_layers=1)], ids=str)
+    dict(), dict(share_encoder=False), dict(norm=False), dict(char_proj=False)], ids=str)
 def test_folding_keeps_the_vectors(change):
     lm = trained(50, **change)
     before, config = {k: v.clone() for k,v in lm.state_dict().items()}, lm.config
@@ -74,42 +72,28 @@ def test_make_box(made):
     old, new = (evaluate(m, SentenceDataLoader(text, bs=8)) for m in (lm, elmo.lm))
     assert all(abs(new[k]/old[k] - 1) < .01 for k in ('fwd', 'bwd'))     # it predicts words, too
 
-def test_what_is_too_large_leaves_the_old_one(made):
-    before = {o.name: o.read_bytes() for o in made[1].iterdir()}
-    for says,*args in (('train a smaller shape', made[0], made[1], FIGURES, 1000),
-                       ('no folder', made[0]/'none', made[1], FIGURES)):
-        with pytest.raises(ModelFileError, match=says): box.make_box(*args)
-    assert before == {o.name: o.read_bytes() for o in made[1].iterdir()}
-
 # the one that comes with the package
 
 def test_the_box_of_the_package(tmp_path, monkeypatch):
     assert sum(o.stat().st_size for o in BOX.iterdir()) < 8e6
     assert (BOX/'model.safetensors').stat().st_size <= 4.5e6
     assert all(k.startswith('head') for k in load_file(BOX/'output.safetensors'))
-    assert (BOX/'README.md').read_text() == box.box_card('mini-en', Elmo.from_pretrained(BOX), FIGURES)
+    assert (BOX/'README.md').read_text() == box.box_card('mini-en', Elmo.from_pretrained(BOX),
+                                                         FIGURES)
     elmo = Elmo.from_pretrained('mini-en')
-    assert all(v.isfinite().all() for v in vectors(elmo.lm))
+    model = elmo.lm, elmo.vocab, elmo.char_vocab
+    assert fill(*model, "She did___ want to go home.").word[0] == 'not'
     n = sum(p.numel() for k,p in elmo.lm.named_parameters() if not k.startswith('head'))
     assert FIGURES['model']['parameters']['encoder'] == n
     save_bilm(tmp_path/'mini-en', trained(0))                # a folder of that name comes first
     monkeypatch.chdir(tmp_path)
     assert Elmo.from_pretrained('mini-en').lm.config.proj_dim == 24
 
-def test_it_predicts_words():
-    elmo = Elmo.from_pretrained('mini-en')
-    model = elmo.lm, elmo.vocab, elmo.char_vocab
-    assert all(score(*model, "She didn't go home.")[0].known), 'its own tokenizer splits a text'
-    assert len(elmo.vocab) == 20_000 and fill(*model, "She did___ want to go home.").word[0] == 'not'
-
-def test_offline_from_another_folder(tmp_path):
-    "No network, no local files: in a fresh process with every connection refused"
-    code = ('import socket\ndef no(*a, **k): raise OSError("no network")\nsocket.socket.connect = no\n'
-            'socket.create_connection = no\nfrom elmo_fastai.all import Elmo\n'
-            '(v,), _ = Elmo.from_pretrained("mini-en")(["A sentence."])\nprint(tuple(v.shape))')
-    r = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True,
-                       env=os.environ | {'HF_HUB_OFFLINE': '1'})
-    assert r.returncode == 0 and r.stdout == '(1, 3, 704)\n', r.stderr
+def test_offline(monkeypatch):
+    def no(*args): raise OSError('no network')
+    monkeypatch.setattr(socket.socket, 'connect', no)
+    (vectors,), _ = Elmo.from_pretrained('mini-en')(['A sentence.'])
+    assert vectors.shape == (1, 3, 704)
 
 # the toy language's
 

@@ -10,7 +10,7 @@ from elmo_fastai.tokens import ByteCharVocab
 
 torch.set_num_threads(1)
 cv = ByteCharVocab()
-SENTS = ["She sat on the bank of the river .".split(), "She put the money in the bank .".split(),
+SENTS = ["She sat on the bank .".split(), "She put money in the bank .".split(),
          ["naïve", "日本語", "x"*60, "🙂"], ["a"]]
 FILTERS = ((1,4), (2,3), (4,5))
 each_mode = pytest.mark.parametrize('training', [False, True])
@@ -51,12 +51,11 @@ def reference(m, ids, activation='relu'):
     return x*p['norm.weight'] + p['norm.bias']
 
 @pytest.mark.parametrize('kwargs', [
-    dict(), dict(activation='tanh'), dict(n_highway=0), dict(n_highway=2), dict(proj_dim=None),
-    dict(norm=False), dict(norm=False, proj_dim=None, n_highway=0), dict(filters=((3, 7),))])
-@pytest.mark.parametrize('dtype,eps', [(torch.float64, 1e-12), (torch.float32, 1e-5)])
-def test_reference(kwargs, dtype, eps):
+    dict(), dict(activation='tanh', n_highway=2), dict(proj_dim=None),
+    dict(norm=False, proj_dim=None, n_highway=0), dict(filters=((3, 7),))])
+def test_reference(kwargs, eps=1e-12):
     "Also with the normalisation folded away"
-    m, chars = model(dtype, **kwargs).eval(), batch()
+    m, chars = model(**kwargs).eval(), batch()
     wanted = [[reference(m, ids.tolist(), kwargs.get('activation', 'relu')) for ids in row[:len(s)]]
               for row,s in zip(chars, SENTS)]
     for y in (m(chars), m.fold_norm()(chars)):
@@ -78,7 +77,7 @@ def test_savings_are_exact(training, norm):
     for a,b in zip(*(step(m, torch.cat([batch(), batch()])) for m in sides)):
         assert_close(a, b, rtol=1e-10, atol=1e-10)
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(st.integers(1, 5), st.integers(1, 12), st.integers(1, 5), st.integers(1, 4), st.data())
 def test_cut_columns_keeps_all_windows(n, w, widest, n_ids, data):
     "For any ids and any padding id: the set of windows of each row stays the same"
@@ -113,16 +112,6 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match='another character vocabulary'): model()(batch() + 10)
     with pytest.raises(ValueError, match="'relu' or 'tanh'"): CharCNN(6, activation='gelu')
 
-def test_types_of_numbers():
-    wanted = model().eval()(batch())
-    m = model(torch.float32)
-    with torch.autocast('cpu', torch.bfloat16):
-        auto = m.eval()(batch())
-        m.train()(batch()).float().sum().backward()
-    assert auto.dtype == torch.bfloat16 and all(p.grad.isfinite().all() for p in m.parameters())
-    for y,eps in ((auto, .1), (model(torch.bfloat16).eval()(batch()), .2)):
-        assert (y.double() - wanted).abs().max() < eps*wanted.abs().max()
-
 # the normalisation
 
 def test_token_norm_has_the_gradient_of_batch_norm():
@@ -155,16 +144,6 @@ def test_what_the_normalisation_takes_away_is_not_trained():
         cnn(torch.randint(1, 262, (30, 12))).square().sum().backward()
         assert (cnn.proj.bias.grad == 0).all() == norm and cnn.proj.weight.grad.abs().max() > 1e-3
 
-# few sizes
-
-def test_pooling_is_that_of_a_plain_convolution():
-    m, x = model(), torch.randn(7, 9, 3, dtype=torch.float64, requires_grad=True)
-    for conv in m.convs:
-        sides = m.pool(conv, x), conv(x.transpose(1, 2)).amax(-1)
-        up = torch.randn_like(sides[0])
-        for a,b in zip(*([y, *torch.autograd.grad((y*up).sum(), [x, *conv.parameters()])]
-                         for y in sides)): assert_close(a, b)
-
 CONFIG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8), (4,8)), proj_dim=8, hidden_dim=12)
 
 @pytest.mark.parametrize('changes', [
@@ -172,8 +151,7 @@ CONFIG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8), (4,8)), proj_dim=
     dict(softmax='sampled', n_negative=10, share_encoder=False)], ids=str)
 def test_padded_rows_change_nothing(changes, monkeypatch):
     "Likelihoods, gradients and statistics of a training step, in double precision"
-    sizes = {len(pad_rows(torch.ones(n, 2))) for n in range(5000)}
-    assert len(sizes) < 90 and pad_rows(torch.ones(3, 1)).tolist() == [[1], [1], [1], [0]]
+    assert pad_rows(torch.ones(3, 1)).tolist() == [[1], [1], [1], [0]]
     chars = batch()
     targets = torch.randint(4, 40, (2, *chars.shape[:2]))
     def train():

@@ -1,14 +1,11 @@
 "Labels and their doors, pooling, classifier, cache, learner, with a tiny biLM"
-import copy, math, pickle, warnings
-from concurrent.futures import ThreadPoolExecutor
+import copy, math, pickle
 from dataclasses import replace
-import numpy as np, pandas as pd, pytest, torch, matplotlib
+import pandas as pd, pytest, torch, matplotlib
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given, settings, strategies as st
-from torch import nn
 from fastai.basics import (
-    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat,
-    LabelSmoothingCrossEntropyFlat, Learner, accuracy, load_learner)
+    BCEWithLogitsLossFlat, Callback, CrossEntropyLossFlat, LabelSmoothingCrossEntropyFlat)
 from fastai.data.all import (
     CategoryBlock, ColReader, DataBlock, MultiCategoryBlock, RandomSplitter)
 from fastai.interpret import ClassificationInterpretation
@@ -21,7 +18,7 @@ from elmo_fastai.bilm import BiLM
 from elmo_fastai.classifier import (
     ClassifyDataLoaders, ElmoClassifier, Pool, elmo_classifier_learner, random_elmo)
 from elmo_fastai.elmo import Elmo
-from elmo_fastai.tagger import ElmoBlock, LayerCache, TokensTransform
+from elmo_fastai.tagger import ElmoBlock, LayerCache
 import made
 from made import CFG, bilm, close, quietly
 
@@ -82,22 +79,19 @@ def as_folder(path):
 def test_doors(tmp_path, make):
     dls = ClassifyDataLoaders.from_files(make(tmp_path), valid_pct=8/48, device='cpu')
     assert (len(dls.train_ds), len(dls.valid_ds)) == (40, 8) and list(dls.vocab) == ['no', 'yes']
-    assert texts_of(*dls.loaders) == sorted(FILMS.text.map(
-        lambda text: ' '.join(TokensTransform()(text))))
-    assert 'train 40' in repr(dls) and 'valid 8' in repr(dls)
+    assert texts_of(*dls.loaders) == sorted(FILMS.text)
     assert dls.test_dl(FILMS[:3], with_labels=True).one_batch()[1].shape == (3,)
 
 TOKENS = ['Zs.', "didn't", 'New York', 'a\u0301']
 @pytest.mark.parametrize('make', [
     lambda: pd.DataFrame(dict(tokens=[TOKENS]*4, label=list('abab'))),
-    lambda: table([(tuple(TOKENS), 'a'), (np.array(TOKENS), 'b')]*2),
     lambda: [(TOKENS, label) for label in 'abab'],
     lambda: [dict(tokens=TOKENS, label=label) for label in 'abab']])
 def test_token_lists_stay_as_they_are(make):
     dls = classify(make(), valid_pct=.5)
     assert dls.char_vocab.decode(dls.train.create_item(0)[0]) == TOKENS
 
-def test_rows_that_validate(tmp_path):
+def test_rows_that_validate():
     held = FILMS.assign(is_valid=['dull' in text for text in FILMS.text])
     dls = classify(held)
     assert len(dls.valid_ds) == 12 and all('dull' in text for text in texts_of(dls.valid))
@@ -106,10 +100,7 @@ def test_rows_that_validate(tmp_path):
     assert labels.count('yes') == labels.count('no') == 6, 'of each class in proportion'
     names = dict(group=['treated', 'control']*24, doc_id=3, split='test', document_type=3)
     assert len(classify(FILMS.assign(**names)).valid_ds) == 5, 'no other name decides'
-    FILMS.to_csv(tmp_path/'test.csv', index=False)
-    with pytest.raises(CorpusError, match='called test'):
-        classify(valid=tmp_path/'test.csv')
-    assert len(classify(dict(train=FILMS, test=FILMS[:2])).valid_ds) == 5, 'but a share does'
+    assert len(classify(dict(train=FILMS, test=FILMS[:2])).valid_ds) == 5, 'a share does'
 
 FLAGS = FILMS.assign(funny=[1, 0, 1, 0]*12, sad=['0', '1', 'true', 'False']*12)
 
@@ -118,14 +109,11 @@ def test_several_labels():
     columns = classify(FLAGS, label_col=['funny', 'sad'])
     assert list(delim.vocab) == ['a', 'b'] and list(columns.vocab) == ['funny', 'sad']
     assert delim.c == columns.c == 2
-    assert classify(FLAGS, label_col=['sad']).one_batch()[1].shape[1] == 1
     for dls in (delim, columns):
         y = torch.cat([y for _,y in dls.train])
         assert y.shape == (43, 2) and set(y.unique().tolist()) == {0., 1.}
     _, one = columns.valid_ds.decode(columns.valid_ds[0])
     assert {*one} <= {'funny', 'sad'}
-    listed = classify(FILMS.assign(label="['a', 'b']"), FILMS.assign(label="['a', 'b']"))
-    assert list(listed.vocab) == ["['a', 'b']"], 'a printed list is a text'
 
 def test_classes():
     named = classify(valid=table([('so so', 'perhaps')]), vocab=['yes', 'no', 'perhaps'])
@@ -134,80 +122,36 @@ def test_classes():
     blanks = classify(FILMS.assign(label=['x ', 'x', ' y', 'y']*12))
     assert list(blanks.vocab) == ['x', 'y'], 'a label has no blanks at its ends'
 
-def labelled(*labels):
-    return lambda: classify(FILMS.assign(label=pd.Series(labels*(48//len(labels)), dtype=object)))
+def labelled(*labels): return FILMS.assign(label=pd.Series(labels*24, dtype=object))
+
 @pytest.mark.parametrize('make, says', [
     (lambda: classify(FILMS.assign(label='a;b'), FILMS.assign(label='c'), label_delim=';'),
-     r"'c'.*vocab=\[…\]"),
+     'vocab'),
     (lambda: classify(vocab=['yes']), "'no'.*vocab"), (lambda: classify(vocab='yes'), 'lists'),
     (lambda: classify(label_col=[]), 'lists'), (lambda: classify(label_delim=''), 'label_delim'),
     (lambda: classify(text_col='body'), "no column 'body'"),
     (lambda: classify(valid=FILMS.rename(columns=dict(text='body'))), "no column 'text'"),
-    (lambda: classify(FILMS.rename(columns=dict(label='y'))), "no column 'label'"),
     (lambda: classify(valid=FILMS[['text']]), "no column 'label'"),
-    (lambda: classify(FLAGS, FILMS, label_col=['funny', 'sad']), "no column 'funny'"),
     (lambda: classify(FLAGS.assign(sad='perhaps'), label_col=['funny', 'sad']), '0 or 1'),
-    (labelled('a', None), "row 1: no 'label'"), (labelled('a', float('nan')), "row 1: no 'label'"),
-    (labelled('a', ''), "row 1: no 'label'"), (labelled(True, 1), 'several types'),
-    (labelled(1.5, 2.5), 'Ridge'), (labelled(['a'], ['b']), "label_delim=';'"),
-    (lambda: classify(FILMS.assign(label=1), label_delim=';'), 'label_delim'),
+    *[(lambda empty=empty: classify(labelled('a', empty)), 'row 1') for empty in (None, '')],
+    (lambda: classify(labelled(True, 1)), 'several types'),
+    (lambda: classify(labelled(1.5, 2.5)), 'Ridge'),
+    (lambda: classify(labelled(['a'], ['b'])), 'label_delim'),
     (lambda: classify(FILMS.assign(text=3)), 'row 0'), (lambda: classify(FILMS[:1]), 'is_valid'),
     (lambda: classify(list(FILMS.text)), 'a pair'),
-    (lambda: classify().test_dl([*map(tuple, FILMS.values)]), 'item 0'),
-    (lambda: classify().test_dl('a text'), 'no file'), (lambda: classify().test_dl(FILMS[:0]), 'nothing'),
-    (lambda: classify().test_dl(FILMS.rename(columns=dict(text='x'))), "no column 'text'")])
+    (lambda: classify().test_dl('a text'), 'no file')])
 def test_what_is_refused(make, says):
     with pytest.raises(CorpusError, match=says): make()
 
-def csv(*lines, header='text,label'):
-    rows = [f'a {word} film {i},{label}' for i in range(6)
-            for word,label in (('good', 'yes'), ('bad', 'no'))]
-    return '\n'.join([header, *rows, *lines]) + '\n'
-FILES = {               # what → (the file, words of the error; None: it is read)
-    'right': (csv(), None), 'ragged': (csv('so, so,yes'), 'line 14'),
-    'a row without text': (csv(',yes'), '^row 12'),
-    'a row without a token': (csv('\u200b ,yes'), '^row 12'),
-    'a row without a label': (csv('a film,'), "no 'label'"),
-    'a new class': (csv(*['film,new']*20), r"'new'.*vocab=\[…\]")}
-DOORS = {
-    'from_files': lambda source, learn: ClassifyDataLoaders.from_files(source, device='cpu'),
-    'valid': lambda source, learn: classify(valid=source),
-    'test_dl': lambda source, learn: learn.dls.test_dl(source, with_labels=True),
-    'report': lambda source, learn: learn.report(source)}
-
-@pytest.fixture(scope='module')
-def asked(): return learner(classify())
-
-@pytest.mark.parametrize('door', DOORS)
-@pytest.mark.parametrize('what', FILES)
-def test_files_at_each_door(door, what, tmp_path, asked):
-    text, says = FILES[what]
-    (tmp_path/'a.csv').write_text(text, encoding='utf-8')
-    if what == 'a new class' and door == 'from_files': says = None
-    if not says:
-        DOORS[door](tmp_path/'a.csv', asked)
-        return
-    with pytest.raises(CorpusError, match=says) as e: DOORS[door](tmp_path/'a.csv', asked)
-    assert '\n' not in str(e.value)
-
-class Mean(nn.Module):
-    "A network of a user's own"
-    def __init__(self, n):
-        super().__init__()
-        self.letters = nn.EmbeddingBag(262, 8, mode='mean', padding_idx=0)
-        self.out = nn.Linear(8, n)
-    def forward(self, chars): return self.out(self.letters(chars.flatten(1).long()))
 
 def test_a_data_block_of_ones_own():
     set_seed(0)
     block = DataBlock((ElmoBlock(space_tokenize), CategoryBlock), get_x=ColReader('text'),
                       get_y=ColReader('label'), splitter=RandomSplitter(.2, seed=0))
     dls = block.dataloaders(FILMS, bs=8, device='cpu')
-    own, ours = Learner(dls, Mean(dls.c), metrics=accuracy), learner(dls, dropout=0.)
-    for learn in (own, ours):
-        quietly(learn, learn.fit, 2, 1e-2)
-        label, number, p = quietly(learn, learn.predict, 'a good film .')
-        assert str(dls.vocab[number]) == label and p.shape == (2,)
+    ours = fit(learner(dls, dropout=0.))
+    label, number, p = quietly(ours, ours.predict, 'a good film .')
+    assert str(dls.vocab[number]) == label and p.shape == (2,)
     assert ours.report().n == 9 and ours.report(FILMS[:10]).n == 10
     block = DataBlock((ElmoBlock, MultiCategoryBlock), splitter=RandomSplitter(seed=0),
                       get_x=ColReader('text'), get_y=ColReader('label', label_delim='e'))
@@ -234,9 +178,8 @@ def test_padding_and_company_change_nothing(how, lens, seed):
 
 # the classifier
 
-@pytest.mark.parametrize('kw', [{}, dict(pool='attention+mean+max')], ids=str)
-def test_a_text_gets_the_same_scores_in_any_company(kw):
-    model = ElmoClassifier(elmo(), 3, **{**dict(proj_dim=16), **kw}).eval()
+def test_a_text_gets_the_same_scores_in_any_company():
+    model = ElmoClassifier(elmo(), 3, proj_dim=16, pool='attention+mean+max').eval()
     texts = ['the film was good .', 'x', 'a much longer text than the others , is it not ?',
              'the film was good .']
     out = model(texts)
@@ -247,6 +190,18 @@ def test_a_text_gets_the_same_scores_in_any_company(kw):
     assert close(model(chars), out)
     model.train()(['', 'a']).sum().backward()
     assert all(p.grad.isfinite().all() for p in model.head.parameters())
+
+@pytest.mark.parametrize('pool,label_delim', [('attention+max', None), ('mean', ';')])
+def test_a_text_without_a_token_has_no_class(pool, label_delim):
+    "What the network makes of nothing is no answer"
+    learn = learner(classify(label_delim=label_delim), pool=pool)
+    dl = learn.dls.test_dl(['a film', '', 'good', []])
+    with pytest.warns(UserWarning, match='2 of 4 texts have no token, the first is number 1'):
+        p, _, d = quietly(learn, learn.get_preds, dl=dl, with_decoded=True)
+    assert p.isnan().all(1).tolist() == p.isnan().any(1).tolist() == [False, True, False, True]
+    assert not d[1].any() if label_delim else d[1] < 0
+    with pytest.warns(UserWarning, match='1 of 1 texts'): answer, number, q = learn.predict('')
+    assert answer is None and q.isnan().all() and number.equal(d[1])
 
 # the cache: asked while a learner runs, and never for other weights
 
@@ -297,40 +252,16 @@ def test_the_bilm_is_not_called_again(monkeypatch):
 class Fail(Callback):
     def after_pred(self): raise RuntimeError('stop')
 
-@pytest.mark.parametrize('cb', [None, Fail])
-def test_a_model_that_no_learner_runs_is_computed(cb):
+def test_a_model_that_no_learner_runs_is_computed():
     "Also after an error in a run"
     learn = fit(learner())
-    if cb:
-        with pytest.raises(RuntimeError, match='stop'): learn.validate(cbs=cb())
+    with pytest.raises(RuntimeError, match='stop'): learn.validate(cbs=Fail())
     x = learn.dls.valid.one_batch()[0]
     for p in learn.model.elmo.lm.parameters(): p.data.mul_(1.5)
     with torch.no_grad():
         now = learn.model.eval()(x)
         learn.model.cache = None
         assert close(now, learn.model(x))
-
-@pytest.mark.parametrize('run', ['validate', 'get_preds', 'fit'])
-def test_weights_that_changed_between_two_runs_are_noticed(run):
-    a, b = fit(learner()), learner(cache=False)
-    for p in a.model.elmo.lm.parameters(): p.data.mul_(1.1)
-    b.model.load_state_dict(a.model.state_dict())
-    def result(learn):
-        set_seed(1)
-        learn.dls = loaders()
-        if run == 'fit': quietly(learn, 'fit', 1, 1e-3, reset_opt=True)
-        if run == 'get_preds': return quietly(learn, 'get_preds')[0]
-        return torch.tensor(list(quietly(learn, 'validate')))
-    assert close(result(a), result(b), 1e-4) and a.model.cache.rows
-
-def test_learners_in_threads_share_a_cache():
-    cache, rows = LayerCache(), ROWS*2
-    def preds(learn):
-        with learn.no_bar(), learn.no_logging(): return [learn.get_preds()[0] for _ in range(3)][-1]
-    learners, plain = ([learner(loaders(rows), elmo(i % 2), cache=c) for i in range(4)]
-                       for c in (cache, False))
-    with ThreadPoolExecutor(4) as pool: found = list(pool.map(preds, learners))
-    assert all(close(a, preds(b)) for a,b in zip(found, plain))
 
 # the learner
 
@@ -343,8 +274,7 @@ def test_the_given_backbone_stays_as_it_is():
     assert all(torch.equal(v, before[k]) for k,v in e.state_dict().items()) and not e.trainable
     assert any(not torch.equal(v, before[k]) for k,v in learn.model.elmo.state_dict().items())
 
-@pytest.mark.parametrize('cfg', [
-    {}, dict(char_proj=False, proj_dim=24, hidden_dim=24), dict(share_encoder=False)], ids=str)
+@pytest.mark.parametrize('cfg', [{}, dict(share_encoder=False)], ids=str)
 @pytest.mark.parametrize('norm', [True, False])
 def test_a_random_backbone_is_normalised(norm, cfg):
     """Also where the normalisation of the pretrained one was folded away, as in the box: the same
@@ -379,14 +309,14 @@ def test_predict(trained):
     assert trained.validate()[1] > .9
     for text,label in (('the film was great .', '1'), (['the', 'film', 'was', 'dull', '.'], '0')):
         got, i, p = trained.predict(text)
-        assert (got, int(i)) == (label, int(label)) and p.shape == (2,) and close(p.sum(), torch.ones(()))
+        assert (got, int(i)) == (label, int(label))
+        assert p.shape == (2,) and close(p.sum(), torch.ones(()))
     with pytest.raises(CorpusError, match='neither a text nor'): trained.predict([1])
     assert trained.predict('the film was great .', with_input=True)[0] == 'the film was great .'
-    with pytest.warns(UserWarning, match='have no token'): label, i, p = trained.predict(' ')
-    assert label is None and p.isnan().all()
 
 def test_predictions_come_in_the_order_of_the_texts(trained):
-    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40) for w in ('good', 'bad')]
+    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40) for w in ('good',
+                                                                                      'bad')]
     p, q = (trained.get_preds(dl=trained.dls.test_dl(texts, bs=bs))[0] for bs in (3, 20))
     assert close(p, q, 1e-4) and all(close(o, trained.predict(t)[2], 1e-4) for o,t in zip(p, texts))
     found = ClassificationInterpretation.from_learner(trained)
@@ -394,18 +324,6 @@ def test_predictions_come_in_the_order_of_the_texts(trained):
     inps, preds, targs, *_ = found[rows]
     assert close(-preds[range(4), targs].log(), losses, 1e-4), 'each loss belongs to its text'
     found.plot_top_losses(3)
-    trained.show_results(max_n=2)
-
-def test_export_and_load(trained, tmp_path):
-    with warnings.catch_warnings():
-        warnings.simplefilter('ignore')
-        trained.export(tmp_path/'c.pkl')
-        again = load_learner(tmp_path/'c.pkl')
-    for text in TEXTS[::7]: assert close(trained.predict(text)[2], again.predict(text)[2])
-    with pytest.warns(UserWarning, match='1 of 2 texts'):
-        p, *_ = again.get_preds(dl=again.dls.test_dl(['', 'good']))
-    assert p.isnan().any(1).tolist() == [True, False]
-    assert b'awful' not in (tmp_path/'c.pkl').read_bytes(), 'no text of the training data'
 
 def test_attention_of_a_text(trained):
     w = trained.attention('the film was good .')
@@ -418,7 +336,7 @@ def test_attention_of_a_text(trained):
 SEVERAL = [('the film was good .', 'good;film'), ('the bank was closed .', 'bank'),
            ('it was bad .', ''), ('a good bank .', 'good;bank')]*10
 
-def test_a_learner_of_several_labels(tmp_path):
+def test_a_learner_of_several_labels():
     d = ClassifyDataLoaders.from_df(table(SEVERAL), valid=table(SEVERAL), label_delim=';',
                                     tokenizer='space', bs=8, device='cpu')
     learn = fit(elmo_classifier_learner(d, elmo(), dropout=0.), 20, 1e-2)
@@ -427,16 +345,11 @@ def test_a_learner_of_several_labels(tmp_path):
     said, row, probs = learn.predict('the film was good .')
     assert sorted(said) == ['film', 'good'] and row.dtype == torch.bool
     assert ((0 <= probs) & (probs <= 1)).all()
-    learn.export(tmp_path/'several.pkl')
-    assert sorted(load_learner(tmp_path/'several.pkl').predict('a good bank .')[0]) == ['bank', 'good']
-    learn.show_results(max_n=2)
     learn.loss_func.thresh = 1.
     assert not learn.predict('the film was good .')[0]
 
 def test_losses_with_weights_and_of_others():
-    weights = torch.tensor([1., 3.])
-    weighted = learner(loss_func=CrossEntropyLossFlat(weight=weights))
-    assert torch.equal(weighted.loss_func.func.weight, weights)
+    weighted = learner(loss_func=CrossEntropyLossFlat(weight=torch.tensor([1., 3.])))
     several = ClassifyDataLoaders.from_df(table(SEVERAL), label_delim=';', device='cpu')
     losses = BCEWithLogitsLossFlat(pos_weight=torch.ones(3)), LabelSmoothingCrossEntropyFlat()
     for learn in (weighted, learner(several, loss_func=losses[0]), learner(loss_func=losses[1])):

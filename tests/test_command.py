@@ -1,19 +1,19 @@
 "`elmo_pretrain` and `pretrain`: what may be said, what is written, and what happens after a kill"
 import json, os, re, shutil, signal, subprocess, sys, time
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
-import pandas as pd, pytest, torch
+import matplotlib.pyplot as plt, pandas as pd, pytest, torch
 
-from elmo_fastai.errors import CheckpointError, CorpusError, ModelFileError
+from elmo_fastai.errors import CheckpointError
 from elmo_fastai.bilm import elmo_configs
-from elmo_fastai.learner import evaluate, bilm_learner
-from elmo_fastai.batches import ElmoDataLoaders
+from elmo_fastai.learner import evaluate
 from elmo_fastai.practice import run as training
 from elmo_fastai.practice.command import elmo_pretrain, one_line_errors, pretrain, seconds
 from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.practice.folder import load_bilm
-from elmo_fastai.practice.run import BY_LENGTH, RECIPES, SHORT, by_length, new_settings
+from elmo_fastai.practice.run import BY_LENGTH, SHORT, by_length, new_settings
 from elmo_fastai.text.read import Corpus
 from elmo_fastai.text.corpora import toy_corpus
 
@@ -21,8 +21,18 @@ root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
 STREAM = QUICK | dict(seq_len=16)
 LINE = '--model tiny --bs 8 --seq-len 16 --device cpu --epochs'.split()
-FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'run.json',
-         'vocab.json']
+NANO = replace(elmo_configs['tiny'], char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16,
+               hidden_dim=16)
+FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'run.json', 'vocab.json']
+
+@pytest.fixture(scope='module', autouse=True)
+def quick():
+    "A smaller model than the smallest, and no time for figures"
+    with pytest.MonkeyPatch.context() as mp:
+        mp.setitem(elmo_configs, 'tiny', NANO)
+        mp.setattr('elmo_fastai.practice.report.report_figure',
+                   lambda *args: plt.figure(figsize=(1, 1)))
+        yield
 
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=160, n_valid=20, n_test=1, n_unseen=1)
@@ -47,32 +57,27 @@ def answer(capsys, *args):
     "The exit status of the command, and the one line on stderr"
     with pytest.raises(SystemExit) as e: elmo_pretrain([*map(str, args)])
     err = capsys.readouterr().err.strip()
-    assert 'Traceback' not in err and len(err.splitlines()) == 1 and err.startswith('elmo_pretrain: ')
+    assert 'Traceback' not in err
+    assert len(err.splitlines()) == 1 and err.startswith('elmo_pretrain: ')
     return e.value.code, err
 
 # what may be said
 
 @pytest.mark.parametrize('line,says', [
     ('toy --model huge', 'huge'), ('toy --epochs 0', '--epochs'), ('toy --lr nan', '--lr'),
-    ('toy --time 1m --epochs 2', 'leave one out'), ('toy --time soon', '15m'),
-    ('toy --time=-3m', '15m'), ('toy --bs x', '--bs'), ('toy --sentences 9', 'unrecognized'),
+    ('toy --time 1m --epochs 2', 'leave one out'), ('toy --time=-3m', '15m'),
     ('toy --from m --model tiny', '--model'), ('--resume x --lr .1', '--lr'),
     ('--resume x.run', 'no training'),
-    ('toy --from nowhere', 'nowhere'), ('no.txt', 'no file'), ('text.txt no.txt', 'no file'),
-    ('toy --device xyz', 'xyz'), ('text.txt --valid no.txt', 'no file'),
-    ('text.txt --text-col x', "'x'"), ('latin.txt', 'UTF-8'), ('empty.txt', 'no lines|empty'),
-    ('packed.zip', r'\.txt'), ('.', 'no|train'), ('two.csv', 'text-col'),
-    ('text.txt --valid text.txt', 'held out|trained on'), ('toy --tokenizer chars', '--tokenizer'),
-    ('toy --stream', '--stream'), ('text.txt --stream --char-vocab letters', '--char-vocab'),
+    ('toy --from nowhere', 'nowhere'), ('text.txt no.txt', 'no file'),
+    ('toy --device xyz', 'xyz'), ('text.txt --text-col x', "'x'"), ('latin.txt', 'UTF-8'),
+    ('two.csv', 'text-col'), ('text.txt --valid text.txt', 'held out|trained on'),
+    ('toy --stream', '--stream'),
     ('text.txt --from mini-en --char-vocab bytes', '--char-vocab'),
-    ('text.txt --kind sentences --seq-len 7', '--seq-len'),
-    ('text.txt --from .', 'config.json is missing'), ('--resume text.txt', r'\.run'),
+    ('text.txt --kind sentences --seq-len 7', '--seq-len'), ('--resume text.txt', r'\.run'),
     ('text.txt --out here', 'here.run is a file')])
 def test_what_can_not_be_meant(text, capsys, line, says):
     "One line and the status 2; nothing is written"
     (text/'latin.txt').write_bytes('Ça va.\n'.encode('latin-1')*9)
-    (text/'empty.txt').write_text('')
-    (text/'packed.zip').write_bytes(b'PK')
     (text/'here.run').write_text('')
     (text/'two.csv').write_text('text,review\na b,c\n'*9)
     before = names(text)
@@ -82,8 +87,7 @@ def test_what_can_not_be_meant(text, capsys, line, says):
 
 @pytest.mark.parametrize('said', [
     dict(time='x'), dict(bs=0), dict(valid=pd.DataFrame()), dict(resume='x', seed=3),
-    dict(model='huge'), dict(char_vocab='leters'), dict(tokenizer=str.split), dict(text_col='a'),
-    dict(valid='v.txt')], ids=str)
+    dict(char_vocab='leters'), dict(tokenizer=str.split)], ids=str)
 def test_python_refuses_alike(corpus, tmp_path, said):
     for source in ('toy', corpus):
         with pytest.raises(ValueError): pretrain(source, **said)
@@ -91,20 +95,16 @@ def test_python_refuses_alike(corpus, tmp_path, said):
 
 def test_recipes_and_what_follows_from_the_length():
     "What is said comes first, then the recipe of the corpus, then what is usual"
-    times = {'15m': 900, '900s': 900, '1.5h': 5400, 20: 20, '7': 7}
+    times = {'15m': 900, '900s': 900, '1.5h': 5400, 20: 20}
     assert times == {time: seconds(time) for time in times}
-    assert new_settings('wikitext2', dict(epochs=1, lr=.1)) | dict(lr=None) == (
-        new_settings('wikitext2', {}) | dict(epochs=1, lr=None))
-    assert 'time' not in new_settings('toy', dict(epochs=1)) and RECIPES['toy']['time'] == 180
+    assert new_settings('toy', {})['time'] == 180
+    assert 'time' not in new_settings('toy', dict(epochs=1))
     assert new_settings(Path('books/toy'), {}) == new_settings('books/mine', {})    # a file
     assert new_settings('my.txt', dict(optimizer='adagrad'))['lr'] == .2
     for n in (SHORT, SHORT + 1):
         usual = BY_LENGTH[n <= SHORT]
         assert by_length({}, n) == usual and by_length(dict(epochs=2), n)['epochs'] == 2
         assert 'epochs' not in by_length(dict(time=9), n)
-        tiny = by_length(dict(model='tiny'), n)
-        assert tiny['dropout'] == elmo_configs['tiny'].dropout and tiny['epochs'] == usual['epochs']
-        assert by_length(dict(From='m'), n).keys() == {'From', 'epochs'}
 
 def test_help_and_errors_come_at_once(tmp_path):
     "They need no torch"
@@ -117,19 +117,12 @@ def test_help_and_errors_come_at_once(tmp_path):
     p = subprocess.run([sys.executable, '-c', program], capture_output=True, encoding='utf-8',
                        env={**os.environ, 'PYTHONPATH': str(root)})
     assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
-    options = set(re.findall(r'(?m)^  (?:-\w \(?\w*\)?, )?(--[a-z-]+)', p.stdout))
-    assert options >= {'--out', '--time', '--from', '--resume', '--overwrite'}, options
-
-def no_network():
-    error = CorpusError("can't be downloaded")
-    error.__cause__ = ConnectionError('down')
-    return error
+    assert all(option in p.stdout for option in ('--out', '--time', '--from', '--resume'))
 
 @pytest.mark.parametrize('error,status', [
-    (no_network(), 1), (MemoryError(), 1),
-    (RuntimeError('CUDA out of memory. Tried to allocate 9 GiB'), 1),
-    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1), (OSError('disk'), 1),
-    (RuntimeError('unsupported memory format'), None), (ValueError('x'), 2)], ids=repr)
+    (MemoryError(), 1), (RuntimeError('CUDA out of memory. Tried to allocate 9 GiB'), 1),
+    (OSError('disk'), 1), (RuntimeError('unsupported memory format'), None), (ValueError('x'), 2)],
+    ids=repr)
 def test_what_ends_a_command(capsys, error, status):
     "What is nobody's doing keeps its traceback"
     with pytest.raises(SystemExit if status else RuntimeError) as e:
@@ -155,9 +148,7 @@ DATA = dict(
     files=(lambda folder, lines: [folder/'a.txt', folder/'b.txt'], {}),
     folder=(lambda folder, lines: folder/'split', {}),
     csv=(lambda folder, lines: folder/'a.csv', dict(text_col='said')),
-    table=(lambda folder, lines: pd.DataFrame(dict(text=lines, name='x')), {}),
-    list=(lambda folder, lines: lines, dict(kind='sentences')),
-    lists=(lambda folder, lines: [line.split() for line in lines], dict(min_freq=1)),
+    lists=(lambda folder, lines: [line.split() for line in lines], dict(kind='sentences')),
     valid=(lambda folder, lines: folder/'a.txt', dict(valid='v.txt', char_vocab='letters')),
     stream=(lambda folder, lines: folder/'a.txt', dict(stream=True, valid='v.txt', max_vocab=50)),
     adagrad=(lambda folder, lines: folder/'a.txt', dict(optimizer='adagrad', tokenizer='space')),
@@ -182,27 +173,24 @@ def test_every_kind_of_text(corpus, tmp_path, name):
     assert names(tmp_path/'m') == FILES
 
 def test_the_best_epoch_is_saved_and_nothing_else_changes(corpus, tmp_path):
-    before = torch.get_rng_state(), torch.get_num_threads()
-    out = pretrain(corpus, out=tmp_path/'m', **QUICK | dict(epochs=6, lr=.2, threads=2))
+    torch.set_num_threads(2)
+    before = torch.get_rng_state()
+    out = pretrain(corpus, out=tmp_path/'m', **QUICK | dict(epochs=6, lr=.2, threads=1))
     report = read(out/'report.json')
-    assert torch.equal(before[0], torch.get_rng_state()) and before[1] == torch.get_num_threads()
+    assert torch.equal(before, torch.get_rng_state()) and torch.get_num_threads() == 2
+    torch.set_num_threads(1)
     dls = training.loaders(corpus, read(out/'run.json'), None, 'cpu')
     found = evaluate(load_bilm(out)[0], dls.valid)
     assert found['mean'] == pytest.approx(report['perplexity_mean'], rel=1e-5)
     assert report['floor'] < report['perplexity_mean'] == pytest.approx(
         report['ratio_to_floor']*report['floor'])
 
-def test_a_budget_of_time(corpus, tmp_path):
-    out = pretrain(corpus, out=tmp_path/'m', time='2s', model='tiny', bs=8)
-    run, report = read(out/'run.json'), read(out/'report.json')
-    assert run['time'] == 2 and 'epochs' not in run and report['steps'] > 0
-
 def test_a_failure_while_measuring_costs_no_model(corpus, tmp_path, monkeypatch):
     def fail(*args): raise MemoryError
-    monkeypatch.setattr(training, 'make_report', fail)
-    with pytest.raises(MemoryError): pretrain(corpus, out=tmp_path/'m', **QUICK)
+    with monkeypatch.context() as mp, pytest.raises(MemoryError):
+        mp.setattr(training, 'make_report', fail)
+        pretrain(corpus, out=tmp_path/'m', **QUICK)
     assert load_bilm(tmp_path/'m')[0].n_words
-    monkeypatch.undo()
     was = weights(tmp_path/'m')
     assert weights(pretrain(corpus, resume=tmp_path/'m.run')) == was
     assert names(tmp_path) == ['m'] and names(tmp_path/'m') == FILES
@@ -236,8 +224,6 @@ def test_nothing_is_replaced_unasked(corpus, trained, tmp_path):
     for name in ('000003.pt', 'notes'): (run/name).write_text('x')
     refused('--resume', out=tmp_path/'n')
     with lock_folder(run): refused('in use', out=tmp_path/'n')
-    with pytest.raises(CorpusError): pretrain('no.txt', out=tmp_path/'n', overwrite=True, **QUICK)
-    assert (run/'000003.pt').exists()
     was = weights(m)
     for name in ('2024-thesis.pt', '.000004.pt-99.part'): (run/name).write_text('x')
     pretrain(corpus, out=m, overwrite=True, **QUICK)
@@ -246,7 +232,7 @@ def test_nothing_is_replaced_unasked(corpus, trained, tmp_path):
 
 # a model to begin with
 
-@pytest.mark.parametrize('said', [{}, dict(min_freq=1), dict(kind='sentences')], ids=str)
+@pytest.mark.parametrize('said', [{}, dict(min_freq=1)], ids=str)
 def test_it_begins_with_a_model(trained, corpus, tmp_path, capsys, said):
     quick = {k: v for k,v in QUICK.items() if k != 'model'} | dict(lr=1e-9)
     out = pretrain(corpus, out=tmp_path/'m', From=trained, **quick | said)
@@ -255,26 +241,10 @@ def test_it_begins_with_a_model(trained, corpus, tmp_path, capsys, said):
     assert new[0].config == old[0].config
     weights = dict(new[0].named_parameters())
     for name,w in old[0].named_parameters():
-        if not name.startswith('head'): torch.testing.assert_close(weights[name], w, atol=1e-3, rtol=0)
+        if not name.startswith('head'):
+            torch.testing.assert_close(weights[name], w, atol=1e-3, rtol=0)
     if said != dict(min_freq=1): assert new[1].itos == old[1].itos
     if not said: assert report['perplexity_mean'] == pytest.approx(was['perplexity_mean'], rel=.02)
-
-def test_as_many_words_that_are_others(tmp_path, capsys):
-    "The output layer of the model is not taken for theirs"
-    one, other = ([f'{a}{i} {a}{i+1} {a}{i+2} .' for i in range(90)] for a in 'ab')
-    few = dict(max_vocab=40, out=tmp_path/'one') | STREAM
-    pretrain(one, **few)
-    few = dict(few, out=tmp_path/'other', From=tmp_path/'one')
-    few.pop('model')
-    pretrain(other, **few)
-    assert len({len(load_bilm(tmp_path/name)[1]) for name in ('one', 'other')}) == 1
-    assert 'the output layer begins anew' in capsys.readouterr().out
-
-def test_a_text_is_split_as_the_model_s_text_was(corpus, tmp_path):
-    out = pretrain(corpus.train, out=tmp_path/'m', tokenizer='chars', **QUICK)
-    quick = {k: v for k,v in QUICK.items() if k != 'model'}
-    again = pretrain(corpus.train[:90], out=tmp_path/'n', From=out, **quick)
-    assert load_bilm(again)[0].tokenizer == 'chars' and read(again/'report.json')['unknown'] < .2
 
 # broken off
 
@@ -302,10 +272,6 @@ def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     (text/'text.txt').write_text(lines + '\nand more')
     with pytest.raises(ValueError, match='The text has changed'): pretrain(resume=run)
     (text/'text.txt').write_text(lines)
-    run.rename(text/'backup')
-    with pytest.raises(ValueError, match='no training to go on'):
-        pretrain(resume=text/'backup')
-    (text/'backup').rename(run)
     (text/'m').write_text('foreign')
     with pytest.raises(ValueError, match='move it away'): pretrain(resume=run)
     (text/'m').unlink()
@@ -313,13 +279,6 @@ def test_what_a_resumption_is(corpus, text, monkeypatch, capsys):
     assert weights(pretrain(resume=run)) == whole
     with pytest.raises(ValueError, match='no training to go on'): pretrain(resume=run)
     assert names(text) == ['m', 'text.txt', 'whole'] and names(text/'m') == FILES
-
-def test_a_training_of_a_learner_is_none_of_the_command_s(corpus, tmp_path):
-    dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=8, device='cpu')
-    learn = bilm_learner(dls, elmo_configs['tiny'], cbs=training.Checkpoints(tmp_path/'m.run'))
-    with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 1e-3)
-    with pytest.raises(ValueError, match=r'resume\(learn'): pretrain(resume=tmp_path/'m.run')
-    assert names(tmp_path) == ['m.run']
 
 def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):
     "Of a corpus of Python; over a model by --overwrite; beside a model that came since; damaged"
@@ -337,7 +296,7 @@ def test_resumptions_of_other_trainings(corpus, trained, tmp_path, monkeypatch):
     assert list(run.glob('*.pt'))
 
 @pytest.mark.parametrize('stream', [False, True])
-def test_files_and_lists_of_texts_are_resumed(corpus, tmp_path, monkeypatch, stream):
+def test_files_are_resumed(corpus, tmp_path, monkeypatch, stream):
     (tmp_path/'a.txt').write_text('\n'.join(corpus.train[:80]))
     (tmp_path/'b.txt').write_text('\n'.join(corpus.train[80:]))
     (tmp_path/'v.txt').write_text('\n'.join(corpus.valid))
@@ -346,22 +305,13 @@ def test_files_and_lists_of_texts_are_resumed(corpus, tmp_path, monkeypatch, str
     run = broken(monkeypatch, files, tmp_path/'m', **said)
     whole = pretrain(files, out=tmp_path/'whole', **STREAM | dict(epochs=2) | said)
     assert weights(pretrain(resume=run)) == weights(whole)
-    if stream: return
-    run = broken(monkeypatch, corpus.train, tmp_path/'n')
-    whole = pretrain(corpus.train, out=tmp_path/'whole', overwrite=True, **STREAM | dict(epochs=2))
-    assert weights(pretrain(corpus.train, resume=run)) == weights(whole)
 
 PROGRAM = """
 import os, signal, threading, time
 from elmo_fastai.practice.command import elmo_pretrain
-def die(): os.kill(os.getpid(), signal.SIGKILL)
 def wait_for(path):
     while not os.path.exists(path): time.sleep(.01)
-    die()
-def replace_or_die(old, new, replace=os.replace):
-    if os.path.basename(new) == os.environ.get('KILL_BEFORE'): die()
-    replace(old, new)
-os.replace = replace_or_die
+    os.kill(os.getpid(), signal.SIGKILL)
 if 'KILL_AT' in os.environ:
     threading.Thread(target=wait_for, args=[os.environ['KILL_AT']], daemon=True).start()
 elmo_pretrain()
@@ -398,20 +348,3 @@ def test_a_process_that_was_stopped_goes_on(text, how, n):
     assert a == b and {'m', 'whole', 'text.txt'} == {*names(text)} - {'.err', '.out'}
     report = read(text/'m'/'report.json')
     assert report['tokens_per_second'] > 0 and (text/'.out').read_text().count('Perplexity') == 1
-
-@pytest.mark.slow
-@pytest.mark.parametrize('is_new', [True, False])
-def test_a_kill_while_the_model_is_saved(text, trained, is_new):
-    "Whatever was written last, a resumption completes it; a new training, where a model was"
-    assert start(text, 'text.txt', *LINE, '1', '--out', 'whole').wait(600) == 0
-    anew = ['text.txt', *LINE, '1', '--out', 'm', '--overwrite']
-    for name in ('vocab.json', 'config.json', 'report.json'):
-        for again in (['--resume', 'm.run'], *([] if is_new else [anew])):
-            if not is_new: shutil.copytree(trained, text/'m')
-            more = [] if is_new else ['--overwrite']
-            process = start(text, 'text.txt', *LINE, '1', '--out', 'm', *more, KILL_BEFORE=name)
-            assert process.wait(600) == -9
-            assert start(text, *again).wait(600) == 0, (text/'.err').read_text()
-            assert names(text/'m') == FILES and weights(text/'m') == weights(text/'whole')
-            assert not (text/'m.run').exists()
-            shutil.rmtree(text/'m')

@@ -7,11 +7,8 @@ import numpy as np, pytest, torch, torch.nn.functional as F
 from torch import nn
 from fastai.basics import DataLoaders, Learner
 
-from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.text.tokenizers import word_tokenize
-from elmo_fastai.tokens import CharVocab, TensorChars
+from elmo_fastai.tokens import CharVocab
 from elmo_fastai.bilm import BiLM
-from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.elmo import Elmo, MixPenalty, ScalarMix, elmo_split
 from made import CFG, S, bilm, close, make, quietly, same
 
@@ -20,12 +17,8 @@ def elmo(): return make()
 
 @pytest.mark.parametrize('make_it,error,says', [
     *[(lambda kw=kw: make(**kw), ValueError, next(iter(kw))) for kw in (
-        dict(shares=(0, 1, 1)), dict(shares=(1, 1)), dict(shares=(1, math.inf, 1)),
-        dict(norm='layer'), dict(markers='none'), dict(n_reps=0), dict(tokenizer='nltk'),
-        dict(char_vocab=CharVocab.build([['abc']])))],
-    *[(lambda x=x: make()(x), TypeError, says) for x,says in (
-        ('one text', 'list'), ([3], 'Sentence 0'), ([['a'], None], 'Sentence 1'),
-        ([['a', 3]], 'Sentence 0'), ([{'a': 1}], 'dict'))],
+        dict(shares=(0, 1, 1)), dict(shares=(1, 1)), dict(norm='layer'), dict(markers='none'),
+        dict(n_reps=0), dict(tokenizer='nltk'), dict(char_vocab=CharVocab.build([['abc']])))],
     (lambda: make()(torch.zeros(2, 50)), ValueError, 'B, T, W'),
     (lambda: make()(torch.full((1, 2, 50), 300)), ValueError, 'outside'),
     (lambda: make(markers='given')([['<S>', 'a', '</S>']]), ValueError, "markers='add'"),
@@ -49,7 +42,7 @@ def test_the_mix_is_equation_1():
     assert close(mix(h), loop) and close(mix.shares, np.array([.1, .2, .3, .4]), 1e-6)
     with pytest.raises(ValueError, match='shorter'): mix(h[:2])
 
-@pytest.mark.parametrize('s,g', [(True, True), (True, False), (False, True), (False, False)])
+@pytest.mark.parametrize('s,g', [(True, False), (False, True), (False, False)])
 def test_shares_and_gamma_freeze_by_themselves(s, g):
     mix = ScalarMix(3, train_shares=s, train_gamma=g)
     assert (mix.w.requires_grad, mix.gamma.requires_grad) == (s, g)
@@ -76,29 +69,23 @@ def test_batch_norm_is_the_originals():
     out = ScalarMix(1, norm='batch')([h], mask)
     assert torch.allclose(out[mask], expected[mask], atol=1e-5) and not out[~mask].any()
     assert torch.isfinite(ScalarMix(1, norm='batch')([h*0], mask*False)).all()
-    h = torch.randn(4, 100, 512)
-    whole, half = (ScalarMix(1, norm='batch').to(o.dtype)([o]) for o in (h, h.half()))
-    assert half.dtype == torch.float16 and close(whole, half.float(), 5e-3)
 
 def test_penalty_callback_counts_every_mix_in_training_only():
     model = nn.ModuleList([ScalarMix(3, shares=(.7, .2, .1)), ScalarMix(3, shares=(.1, .1, .8))])
     assert model[0].penalty(2.).item() == pytest.approx(2*model[0].w.square().sum().item())
     assert ScalarMix(3).penalty() == 0
     cb = MixPenalty(.5)
-    cb.learn = SimpleNamespace(model=model, training=True, loss_grad=torch.tensor(1.))
-    cb.after_loss()
-    expected = 1 + sum(mix.penalty(.5).item() for mix in model)
-    assert cb.learn.loss_grad.item() == pytest.approx(expected)
-    cb.learn.training = False
-    cb.after_loss()
-    assert cb.learn.loss_grad.item() == pytest.approx(expected)
+    for training in (True, False):
+        cb.learn = SimpleNamespace(model=model, training=training, loss_grad=torch.tensor(1.))
+        cb.after_loss()
+        expected = 1 + training*sum(mix.penalty(.5).item() for mix in model)
+        assert cb.learn.loss_grad.item() == pytest.approx(expected)
 
 # the module
 
 @pytest.mark.parametrize('cfg', [
-    {}, dict(share_encoder=False), dict(n_layers=1), dict(n_layers=3, residual=False),
-    dict(cell_clip=0.5, proj_clip=0.3), dict(norm=False, activation='tanh'), dict(max_chars=12)],
-        ids=str)
+    {}, dict(share_encoder=False), dict(n_layers=3, residual=False, max_chars=12),
+    dict(cell_clip=0.5, proj_clip=0.3, norm=False, activation='tanh')], ids=str)
 def test_vectors_are_the_bilms(cfg):
     elmo = make(cfg=cfg)
     layers, mask = elmo.layers(S)
@@ -111,36 +98,12 @@ def test_vectors_are_the_bilms(cfg):
     (mixed,), _ = elmo(S)
     assert close(mixed, sum(layers)/len(layers))
 
-def test_ids_and_lists_agree(elmo):
-    chars = elmo.to_chars(S)
-    assert chars.dtype == torch.int16 and chars.shape == (5, 12, 50)
-    assert same(elmo(chars)[0], elmo(S)[0]) and close(elmo(chars.long())[0][0], elmo(S)[0][0])
-    assert (close(elmo(TensorChars(chars))[0][0], elmo(S)[0][0])
-            and type(elmo(TensorChars(chars))[0][0]) is torch.Tensor)
-
-def test_fewer_columns_change_nothing(elmo):
-    sents = [s for s in S[:4]]
-    chars = elmo.to_chars(sents)
-    assert close(elmo(chars[...,:20])[0][0], elmo(sents)[0][0])
-    assert close(
-        elmo(F.pad(chars, (0, 3), value=261)*(chars[...,:1] != 0))[0][0], elmo(sents)[0][0]
-    )
-
 def test_padding_in_front_or_within_is_refused(elmo):
     chars = elmo.to_chars(S[:2])
     holes = torch.zeros(2, 8, 50, dtype=chars.dtype)
     holes[0, [0, 2, 3, 6, 7]] = chars[0]
-    for markers in ('add', 'given'):
-        elmo.markers = markers
-        for wrong in (chars.flip(1), holes):
-            with pytest.raises(ValueError, match='padding before a token'): elmo(wrong)
-    elmo.markers = 'add'
-
-def test_texts_are_split_by_the_tokenizer():
-    a, b = make(), make(tokenizer='space')
-    text = "The bank didn't open."
-    assert same(a([text])[0], a([word_tokenize(text)])[0]) and same(
-        b([text])[0], b([text.split()])[0])
+    for wrong in (chars.flip(1), holes):
+        with pytest.raises(ValueError, match='padding before a token'): elmo(wrong)
 
 @pytest.mark.parametrize('shape', [(0, 0), (0, 5), (3, 0)])
 @pytest.mark.parametrize('markers', ['add', 'given'])
@@ -148,10 +111,8 @@ def test_nothing_to_embed(shape, markers):
     elmo = make(markers=markers)
     (v,), mask = elmo(torch.zeros(*shape, 50, dtype=torch.int16))
     assert v.shape == (*shape, 16) and mask.shape == shape
-    assert (elmo([])[0][0].shape == (0, 0, 16) and elmo([[], []])[0][0].shape == (2, 0, 16)
-            and elmo([''])[1].shape == (1, 0))
-    carried = make(carry=True, markers=markers)
-    carried([]); carried([[]])
+    assert elmo([[], []])[0][0].shape == (2, 0, 16) and elmo([''])[1].shape == (1, 0)
+    make(carry=True, markers=markers)([[]])
 
 def test_markers_given():
     a, b = make(), make(markers='given')
@@ -160,25 +121,15 @@ def test_markers_given():
     assert not close(a([['<s>']])[0][0], a([['</s>']])[0][0], 1e-3), 'a text is no mark'
     assert v.shape[1] == 7 and mask.all() and close(v[:, 1:-1], a([S[0]])[0][0])
     with pytest.raises(ValueError, match="markers='given'"): a(full)
-    dls = ElmoDataLoaders.from_corpus(toy_corpus(n_train=30, n_valid=10, n_test=1, n_unseen=1),
-                                      kind='sentences', bs=4, device='cpu')
-    chars, *_ = dls.valid.one_batch()
-    with pytest.raises(ValueError, match='given'): a(chars)
-    assert b(chars)[0][0].shape[:2] == chars.shape[:2]
 
-def test_several_mixes_one_pass(elmo, monkeypatch):
-    model, calls = make(n_reps=3), []
+def test_several_mixes():
+    model = make(n_reps=3)
     with torch.no_grad():
         model.mixes[1].w.copy_(torch.tensor([9.0, 0.0, 0.0]))
         model.mixes[2].gamma.fill_(2.0)
-    forward = type(model.lm.lstm).forward
-    monkeypatch.setattr(type(model.lm.lstm), 'forward',
-                        lambda self, *a, **k: calls.append(1) or forward(self, *a, **k))
     vecs, _ = model(S)
     layers, mask = make().layers(S)
-    # one for each of the two calls above
-    assert len(vecs) == 3 and len(calls) == 2
-    for v,m in zip(vecs, model.mixes): assert close(v, m(layers, mask))
+    for v,m in zip(vecs, model.mixes, strict=True): assert close(v, m(layers, mask))
     assert close(vecs[2], 2*vecs[0]) and not close(vecs[1], vecs[0], 1e-3)
 
 # frozen
@@ -193,8 +144,6 @@ def kept(f):
 @pytest.mark.parametrize('training', [False, True])
 def test_a_frozen_bilm_keeps_no_gradient_memory(training):
     elmo = make(train_shares=False, train_gamma=False, dropout=.5).train(training)
-    n, (layers, _) = kept(lambda: elmo.layers(S))
-    assert n == 0 and not any(h.requires_grad or h.grad_fn for h in layers)
     n, ((v,), _) = kept(lambda: elmo(S))
     assert n == 0 and not v.requires_grad
     elmo = make()
@@ -224,9 +173,7 @@ def test_unfreeze_opens_exactly_so_many_groups(shared):
     for n in (2, 4, 0, 1, 3):                                           # also fewer than before
         elmo.unfreeze(top=n)
         assert n_open() == [[False]*(4-n) + [True]*n]*2 and elmo.trainable == (n > 0)
-    for bad in (5, 8, -1, -4):
-        with pytest.raises(ValueError, match=f'top={bad!r}'): elmo.unfreeze(top=bad)
-    assert n_open()[0] == [False, True, True, True]                     # nothing has changed
+    with pytest.raises(ValueError, match='top=5'): elmo.unfreeze(top=5)
     elmo.unfreeze(top=1).train()
     assert elmo.lm.lstm.training and elmo.lm.drop.training and not elmo.lm.chars.training
     elmo.freeze()
@@ -246,8 +193,6 @@ def test_groups_cover_what_can_be_trained():
     assert len(groups) == 4 and len(set(ids)) == len(ids)
     left = [k for k,p in Tagger(elmo).named_parameters() if id(p) not in ids and 'lin' not in k]
     assert all('head' in k or 'bias_hh' in k or k.endswith('gamma') for k in left), left
-    assert len(elmo_split(Tagger(make(cfg=dict(n_layers=3))))) == 5
-    assert len(elmo_split(Tagger(make(cfg=dict(share_encoder=False))))[0]) == 2*len(groups[0])
     with pytest.raises(ValueError, match='no Elmo'): elmo_split(nn.Linear(1, 1))
 
 def test_a_plain_learner_freezes_and_opens_groups():
@@ -269,18 +214,6 @@ def test_a_plain_learner_freezes_and_opens_groups():
 
 # state
 
-def test_state_is_carried_by_row_and_reset():
-    elmo, old = make(), make(carry=True)
-    a, b = (old([S[0], S[3]])[0][0] for _ in range(2))
-    assert close(a, elmo([S[0], S[3]])[0][0]) and not close(a, b, 1e-3)
-    state = tuple(o.clone() for o in old.state)
-    # one row: the other row keeps its state
-    old([S[1]])
-    assert torch.equal(old.state[0][:,:, 1], state[0][:,:, 1]) and not torch.equal(
-        old.state[0][:,:, 0], state[0][:,:, 0])
-    old.reset()
-    assert close(old([S[0], S[3]])[0][0], a)
-
 def test_carried_state_is_the_reference_of_the_bilm():
     "As `BiLM.encode_state`, batch after batch, rows coming and going"
     old, state, lm = make(carry=True), None, bilm()
@@ -294,6 +227,8 @@ def test_carried_state_is_the_reference_of_the_bilm():
         for h,o in zip(layers, direct):
             o = torch.cat(o, -1)[:, 1:-1]
             assert close(h[mask], o[mask])
+    old.reset()
+    assert close(old([S[0]])[0][0], make()([S[0]])[0][0])
 
 def test_carried_state_keeps_no_graph_and_is_not_saved(tmp_path):
     old = make(carry=True).unfreeze().train()
@@ -319,6 +254,4 @@ def test_the_users_model_keeps_its_flags_and_its_mode():
     assert [p.requires_grad for p in lm.parameters()] == flags
     with torch.no_grad(): lm.chars.embed.weight[5] += 1
     assert torch.equal(first.lm.chars.embed.weight, lm.chars.embed.weight), 'weights are shared'
-    sum(h.square().mean() for both in lm.encode(first.to_chars(S[:1])) for h in both).backward()
-    assert lm.chars.embed.weight.grad.any() and first.lm.chars.embed.weight.grad is None
 

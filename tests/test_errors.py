@@ -8,7 +8,8 @@ def test_the_choices_are_named():
         one_of('pool', 'min', ('mean', 'max', 'sum'))
 
 @pytest.mark.parametrize('raised,says', [
-    (OSError(28, 'No space left'), 'a file: No space left'), (KeyError('x'), "a file: KeyError: 'x'"),
+    (OSError(28, 'No space left'), 'a file: No space left'), (KeyError('x'),
+                                                              "a file: KeyError: 'x'"),
     (ValueError('two\n lines'), 'a file: ValueError: two lines'),
     (ModelFileError('its own words'), 'its own words'), (MemoryError(), 'a file: MemoryError: ')])
 def test_whatever_goes_wrong_becomes_one_kind_of_error(raised, says):

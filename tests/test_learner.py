@@ -1,12 +1,12 @@
 "A learner of a biLM, its figures and callbacks; a biLM that scores, writes and fills gaps"
-import copy, math
+import copy, json, math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np, pytest, torch
-from fastai.basics import Adam, Callback, DataLoaders, load_learner, set_seed
-from fastai.optimizer import ranger
+from fastai.basics import Adam, Callback, CancelFitException, load_learner, set_seed
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.all import *
@@ -15,7 +15,7 @@ from elmo_fastai.learner import *
 from elmo_fastai.ngrams import perplexity
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.tokens import SPECIALS
-from made import close, comes_back, quietly
+from made import comes_back, quietly
 from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
@@ -46,12 +46,11 @@ def row(learn): return list(learn.recorder.values[-1])
 # an ordinary learner
 
 def test_characters_are_those_of_the_loaders(corpus):
-    letters = CharVocab.build([line.split() for line in corpus.train], max_chars=20)
-    for chars in (letters, ByteCharVocab(20)):
-        learn = learner(loaders(corpus, char_vocab=chars))
-        config = learn.model.config
-        assert (config.n_chars, config.max_chars) == (chars.n_chars, 20)
-        assert learn.model.char_vocab == chars and learn.predict('the bank', 2).startswith('the')
+    chars = CharVocab.build([line.split() for line in corpus.train], max_chars=20)
+    learn = learner(loaders(corpus, char_vocab=chars))
+    config = learn.model.config
+    assert (config.n_chars, config.max_chars) == (chars.n_chars, 20)
+    assert learn.model.char_vocab == chars and learn.predict('the bank', 2).startswith('the')
     for name in ('n_chars', 'max_chars'):
         with pytest.raises(ValueError, match=f"{name}=99.*loaders"):
             learner(learn.dls, config=replace(CFG, **{name: 99}))
@@ -89,7 +88,6 @@ def test_it_is_saved_and_loaded(dls, tmp_path):
 
 @pytest.mark.parametrize('batches,kwargs,mean', [
     ([([5.], [7.]), ([1.]*9, [3.]*9)], {}, 2.4), ([], {}, None),
-    ([([1.], []), ([2., 3.], [])], {}, 2),
     ([([1e-4]*100_000, [1e-4]*100_000)], {}, 1e-4),          # added up in double precision
     ([([5e3], [5e3])], dict(transform=perplexity), math.inf)])     # no OverflowError
 def test_nats_metric_weighs_predictions(batches, kwargs, mean):
@@ -98,8 +96,20 @@ def test_nats_metric_weighs_predictions(batches, kwargs, mean):
         pred = [*map(torch.tensor, nats)]
         metric.accumulate(SimpleNamespace(model=None, training=False, pred=pred))
     assert metric.value == (mean if mean is None else pytest.approx(mean, rel=1e-6))
-    metric.reset()
-    assert metric.value is None
+
+def test_what_a_learner_shows(dls):
+    "The nats of every prediction; the likeliest word in each place"
+    learn = learner(dls)
+    (fwd, bwd), _ = quietly(learn, 'get_preds')
+    exact = evaluate(learn.model, dls.valid)
+    assert len(fwd) == len(bwd) == exact['predictions']
+    assert math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
+    df = learn.show_results(max_n=3, show=False)
+    chars, y, _ = dls.valid.one_batch()
+    with torch.no_grad(): states = learn.model.eval().encode(chars[:3])[-1][0]
+    for shown,h,wanted in zip(df['forward guesses'], states, y):
+        best = learn.model.head.log_prob(h).argmax(-1)[wanted > 0]
+        assert shown.split(' ')[:len(best)] == [dls.vocab.itos[i] for i in best]
 
 def test_a_sampled_loss_is_no_perplexity(dls):
     "In training the metrics leave it out; validation is exact"
@@ -110,6 +120,34 @@ def test_a_sampled_loss_is_no_perplexity(dls):
         'train_perplexity_fwd', 'train_perplexity_bwd'}
     exact = evaluate(learn.model, dls.valid)
     assert found['valid_perplexity_fwd'] == pytest.approx(exact['fwd'], rel=1e-5)
+
+# what it computed once, on one thread in single precision, and still does
+
+RECORD = json.loads((Path(__file__).parent/'golden'/'record.json').read_text(encoding='utf-8'))
+GOLDEN = BiLMConfig('golden', filters=((1,8), (2,16), (3,24)), proj_dim=32, hidden_dim=32)
+BILMS = {'sentences': {}, 'adaptive': dict(softmax='adaptive', cutoffs=(50, 200)),
+         'stream, projected, clipped, dropout': dict(hidden_dim=48, cell_clip=3., proj_clip=3.,
+                                                     dropout=.2)}
+
+@pytest.fixture(scope='module')
+def recorded(): return toy_corpus(2000, 300, 300, 50)
+
+@pytest.mark.parametrize('kind', BILMS)
+def test_losses_of_language_models(recorded, kind):
+    "As many as every processor agrees on; twenty steps later rounding has grown a hundredfold"
+    is_stream = kind.startswith('stream')
+    how = dict(kind='stream', bs=8, seq_len=24) if is_stream else dict(kind='sentences', bs=32)
+    found, wanted = [], RECORD['losses'][kind][:6]
+    set_seed(1)
+    dls = ElmoDataLoaders.from_corpus(recorded, seed=3, device='cpu', **how)
+    learn = bilm_learner(dls, replace(GOLDEN, **BILMS[kind]), bf16=False, from_counts=False)
+    class Keep(Callback):
+        order = 80
+        def after_batch(self):
+            found.append(self.loss.item())
+            if len(found) == len(wanted): raise CancelFitException
+    fitted(learn, 20, 5e-3, cbs=Keep())
+    np.testing.assert_allclose(found, wanted, rtol=1e-3)
 
 # groups and optimisers
 
@@ -163,8 +201,8 @@ def test_adagrad_is_the_originals(dls):
     quietly(learn, 'fit_one_cycle', 1, .2)      # a schedule may speak of momentum
 
 def test_other_optimisers(dls):
-    for opt in (Adam, ranger): assert len(fitted(learner(dls, opt=opt)).opt.hypers) == 4
-    for how in (dict(opt='sgd'), dict(loss_func=bilm_loss), dict(clip=0), dict(clip=None)):
+    assert len(fitted(learner(dls, opt=Adam)).opt.hypers) == 4
+    for how in (dict(opt='sgd'), dict(loss_func=bilm_loss), dict(clip=0)):
         with pytest.raises(ValueError, match=next(iter(how))): learner(dls, **how)
     with pytest.raises(TypeError, match='ELMO_TINY'): bilm_learner(dls, 'tiny')
     found = [learner(dls, **how).wd for how in (dict(wd=.5), {}, dict(opt='adagrad', wd=.1))]
@@ -173,8 +211,8 @@ def test_other_optimisers(dls):
 # precision
 
 @pytest.mark.parametrize('known,can,is_fast', [
-    (0, dict(amx_bf16=1), 0), (0, dict(sse4a=1), 0), (1, dict(sse4a=1), 1),
-    (1, {}, 0), (1, dict(amx_bf16=1), 1), (1, None, 1), (None, None, 0)])
+    (0, dict(amx_bf16=1), 0), (1, dict(sse4a=1), 1), (1, {}, 0), (1, dict(amx_bf16=1), 1),
+    (None, None, 0)])
 def test_instructions_decide_on_bfloat16(monkeypatch, known, can, is_fast):
     "An Intel processor with AMX, or one of AMD (sse4a); None: an older PyTorch"
     for name,value in {'_is_avx512_bf16_supported': known, 'get_capabilities': can}.items():
@@ -198,19 +236,11 @@ def test_bfloat16(corpus, kind):
     losses = half.recorder.losses, full.recorder.losses
     assert losses[0] != losses[1] and np.allclose(*losses, rtol=.05)
 
-def test_precisions_replace_each_other(dls):
-    learn = learner(dls, bf16=True)
-    def now(change): return change().bf16, hasattr(learn, 'mixed_precision')
-    half, brain, full = (False, True), (True, False), (False, False)
-    assert now(learn.to_fp16) == half and now(learn.to_bf16) == now(learn.to_bf16) == brain
-    assert now(learn.to_fp16) == half and now(learn.to_fp32) == full
-
 class Failing(Callback):
     def __init__(self, error): self.error = error
     def after_pred(self): raise self.error('in the middle')
 
-@pytest.mark.parametrize('error', [RuntimeError, KeyboardInterrupt])
-@pytest.mark.parametrize('method', ['fit', 'validate', 'get_preds'])
+@pytest.mark.parametrize('method,error', [('fit', RuntimeError), ('get_preds', KeyboardInterrupt)])
 def test_an_error_within_a_step_leaves_nothing_behind(stream, method, error):
     learn = learner(stream, CarryState(), bf16=True)
     n = len(learn.cbs)
@@ -231,16 +261,6 @@ def test_carried_forward_perplexity_is_that_of_one_long_window(stream, change):
     assert warm['fwd'] != pytest.approx(cold['fwd'], rel=1e-4)
     assert row(learn)[3] == pytest.approx(cold['bwd'], rel=1e-4)
 
-def test_state_begins_with_zeros_and_has_no_gradient(stream):
-    class Watch(Callback):
-        order = 20
-        def before_batch(self):
-            state = self.carry_state.state
-            assert (state is None) == (self.iter == 0)
-            for part in (state or {}).values():
-                assert part[:, 0].any() and not part[:, 1].any() and not part.requires_grad
-    assert fitted(learner(stream, CarryState(), Watch()), 2).carry_state.state is None
-
 def test_what_can_be_carried(dls, tmp_path):
     with pytest.raises(ValueError, match="kind='stream'"): fitted(learner(dls, CarryState()))
     (tmp_path/'t.txt').write_text('the bank was open all day\n'*99)
@@ -258,26 +278,18 @@ def test_a_loss_that_is_no_number_ends_the_training(dls, capsys, step):
     for part in ('nan', f'step {step + 1}', 'lower learning rate'): assert part in said
     losses = torch.tensor(learn.recorder.losses)
     assert len(losses) == step + 1 and losses[:-1].isfinite().all() and losses[-1].isnan()
-    # a look at such a model is no training
-    assert all(map(math.isnan, quietly(learn, 'validate')))
-    quietly(learn, 'lr_find', num_it=20, show_plot=False, suggest_funcs=None)
-    assert not capsys.readouterr().out
 
 def test_throughput_counts_real_tokens_of_trainings(dls):
     learn = fitted(learner(dls), 2)
-    def seen(): return learn.throughput.tokens, learn.throughput.seconds
-    before = seen()
-    for look in ('validate', 'get_preds', 'summary', 'lr_find'): quietly(learn, look)
-    assert seen() == before and before[0] == 2*len(dls.train.text.ids) and before[1] > 0
+    quietly(learn, 'validate')
+    assert learn.throughput.tokens == 2*len(dls.train.text.ids) and learn.throughput.seconds > 0
 
 # a model that speaks
 
 SPEAKS = replace(CFG, proj_dim=20, hidden_dim=20, dropout=.3)
 SHAPES = dict(
-    plain={}, projected=dict(hidden_dim=24), adaptive=dict(cutoffs=(6, 11)),
-    clipped=dict(hidden_dim=24, cell_clip=.2, proj_clip=.1),
-    separate=dict(share_encoder=False, share_softmax=False),
-    sampled=dict(softmax='sampled', n_negative=5))
+    plain={}, clipped=dict(hidden_dim=24, cell_clip=.2, proj_clip=.1, cutoffs=(6, 11)),
+    separate=dict(share_encoder=False, share_softmax=False, softmax='sampled', n_negative=5))
 WORDS = 'a bank of the river spring springs café 河岸 . extraordinarily bat old new'.split()
 SENTS = [WORDS[i%5:i%5+n] for i,n in enumerate((5, 1, 12, 3, 8, 12, 2, 7))] + [['the']*4]
 VOCAB, CHARS = WordVocab.build(SENTS), ByteCharVocab()
@@ -323,15 +335,6 @@ def test_scores_are_those_of_reading_piece_by_piece(model):
             assert total == pytest.approx(sum(wanted), abs=1e-3)
             assert ppl == pytest.approx(math.exp(-np.mean(wanted)), rel=1e-4)
 
-def test_scores_add_up_to_the_perplexity(model):
-    f = [-math.log(x) for x in (evaluate(model, SentenceDataLoader(TEXT, bs=4))[k]
-                                for k in ('fwd', 'bwd'))]
-    for bs in (1, 4, 100):
-        scored = score(*speaks(model), SENTS, bs=bs)
-        assert [s.tokens for s in scored] == SENTS
-        total, n = np.sum([s.logp for s in scored], 0), sum(len(s.fwd) for s in scored)
-        np.testing.assert_allclose(total/n, f, atol=1e-4)
-
 def test_unknown_words_are_marked_and_read(plain):
     a, b = score(*speaks(plain), ['the zorgle .', 'the river-zorgle .'])
     assert a.known == [True, False, True]
@@ -375,20 +378,14 @@ def test_seeds(plain):
     state = torch.get_rng_state()
     write(3)
     assert torch.equal(state, torch.get_rng_state())
-    drawn = [(torch.manual_seed(0), write(None))[1] for _ in range(2)]
-    assert drawn[0] == drawn[1]
 
-def test_what_is_never_written(plain):
+@pytest.mark.parametrize('direction', ['forward', 'backward'])
+def test_what_is_never_written(plain, direction):
     m = copy.deepcopy(plain)
     with torch.no_grad(): m.head.bias[:4] = 8.                          # it would say nothing else
-    for direction in ('forward', 'backward'):
-        for text in generate(*speaks(m), ['the']*20, 5, direction, end=False, seed=0):
-            assert not set(text.split()) & set(SPECIALS) and len(text.split()) == 6
-        assert generate(*speaks(m), ['the']*3, 5, direction, temperature=0) == ['the']*3
-    prompt = ['the', 'old']
-    assert generate(*speaks(m), [prompt], 0) == ['the old'] and generate(*speaks(m), []) == []
-    generate(*speaks(m), [prompt], 3, end=False)
-    assert prompt == ['the', 'old']
+    for text in generate(*speaks(m), ['the']*20, 5, direction, end=False, seed=0):
+        assert not set(text.split()) & set(SPECIALS) and len(text.split()) == 6
+    assert generate(*speaks(m), ['the']*3, 5, direction, temperature=0) == ['the']*3
 
 @settings(max_examples=50)
 @given(st.lists(st.floats(-30, 5), min_size=1, max_size=12), st.integers(1, 15), st.floats(.01, 1),
@@ -416,11 +413,6 @@ def test_fill_is_the_product_of_both_sides(model):
 
 def test_texts_in_many_forms(plain):
     m = speaks(plain)
-    one = score(*m, 'the old bank')[0].fwd
-    for texts in (['the old bank'], [['the', 'old', 'bank']], [('the', 'old', 'bank')]):
-        assert np.allclose(score(*m, texts)[0].fwd, one, atol=1e-5)
-    assert score(*m, []) == [] and score(*m, ['x'*5000 + ' the'])[0].known == [False, True]
-    for text in ('___', '___ bank', 'the ___'): assert len(fill(*m, text)) == 5
     a = fill(*m, 'the ___ bank')
     for text in (['the', '___', 'bank'], 'the ______ bank', 'the___bank'):
         assert fill(*m, text).equals(a)
@@ -435,7 +427,7 @@ LINES = ["She didn't see the bank.", 'The old bank was near the river, was it no
 def own(text): return text.replace('.', ' . ').split()
 def by_comma(text): return text.split(',')
 
-@pytest.mark.parametrize('tokenizer', ['words', 'chars', own])
+@pytest.mark.parametrize('tokenizer', ['words', own])
 def test_each_door_splits_a_text_as_the_training_was_split(tokenizer):
     corpus = Corpus('lines', dict(train=LINES*12, valid=LINES), tokenizer)
     dls = ElmoDataLoaders.from_corpus(corpus, device='cpu', bs=8)
@@ -447,21 +439,15 @@ def test_each_door_splits_a_text_as_the_training_was_split(tokenizer):
     assert generate(*model, LINES[0], 0) == [' '.join(split(LINES[0]))]
     assert fill(*model, "She didn't ___ the bank.").equals(
         fill(*model, [*split("She didn't "), '___', *split(' the bank.')]))
-    # what is said comes first, and tokens stay as they are
-    assert score(*model, 'a,b.', tokenizer=by_comma)[0].tokens == ['a', 'b.']
-    assert score(*model, [['bank.', 'a b']], tokenizer=by_comma)[0].tokens == ['bank.', 'a b']
+    assert score(*model, 'a,b.', tokenizer=by_comma)[0].tokens == ['a', 'b.']      # as it is said
 
 def test_a_model_that_knows_no_tokenizer_takes_tokens(plain):
-    text = DataLoaders(SentenceDataLoader(TEXT), SentenceDataLoader(TEXT))
-    assert bilm_learner(text, CFG, bf16=False).model.tokenizer is None
     m = copy.deepcopy(plain)
     del m.tokenizer
     for door in (score, generate, fill):
         with pytest.raises(ValueError, match="tokenizer='words', or give lists"):
             door(*speaks(m), 'the ___.')
     assert score(*speaks(m), [['the', 'bank.']])[0].known == [True, False]
-    assert generate(*speaks(m), [['the']], 0) == ['the']
-    assert score(*speaks(m), 'the bank.', tokenizer='words')[0].tokens == ['the', 'bank', '.']
 
 # what cannot be asked
 
@@ -473,12 +459,9 @@ NO_HEAD = BiLM(SPEAKS, 0)
 REFUSED = [
     *[(lambda m, kw=kw: generate(*m, 'the', **kw), ValueError, next(iter(kw))) for kw in WRONG],
     (lambda m: generate(*m, 'the', temprature=1.), TypeError, 'temprature'),
-    (lambda m: narrowed(torch.full((4,), -math.inf)), ValueError, 'no word'),
     (lambda m: narrowed(torch.tensor([0., math.nan]), 0), ValueError, 'no word'),
     *[(lambda m, f=f: f(m[0], SMALL, CHARS, 'the ___'), ValueError, 'vocabulary') for f in DOORS],
     *[(lambda m, f=f: f(NO_HEAD, VOCAB, CHARS, 'the ___'), ValueError, 'output') for f in DOORS],
-    *[(lambda m, texts=texts: score(*m, texts), TypeError, 'Sentence 0')
-      for texts in ([[1, 2]], [['the', None]], [[['the']]])],
     *[(lambda m, p=p: fill(*m, 'the ___', prior=p), ValueError, 'prior') for p in (
         torch.zeros(3), torch.full((len(VOCAB),), -math.inf), [math.nan]*len(VOCAB))],
     *[(lambda m, t=t: fill(*m, t), ValueError, f'has {n}$|has {n}:') for t,n in (
@@ -488,14 +471,6 @@ REFUSED = [
 @pytest.mark.parametrize('ask,error,says', REFUSED)
 def test_what_cannot_be_asked(plain, ask, error, says):
     with pytest.raises(error, match=says): ask(speaks(plain))
-
-# looks leave a model as it was
-
-def test_evaluate_does_not_depend_on_batches(model):
-    wanted = evaluate(model, SentenceDataLoader(TEXT, bs=1))
-    assert wanted['predictions'] == sum(len(s) + 1 for s in SENTS)
-    for how in (dict(bs=100), dict(bs=4, max_tokens=20), dict(bs=3, shuffle=True, seed=1)):
-        assert evaluate(model, SentenceDataLoader(TEXT, **how)) == pytest.approx(wanted, rel=1e-5)
 
 def test_a_model_is_left_as_it_was(plain):
     "Also by several threads at once, and after an error"

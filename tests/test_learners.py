@@ -1,37 +1,22 @@
-"""Trainings that end early or are only looked at; exports are in test_pickle, encoders in test_tagger"""
+"""Trainings that end early, trackers, weights that are saved whole; and looks: what only looks at a
+training, `lr_find` before all, changes no bit of it"""
 import csv, math
 from pathlib import Path
 
 import numpy as np, pandas as pd, pytest, torch
-from fastai.basics import Callback, DataLoaders, ValueMetric, set_seed
+from datasets import Dataset
+from fastai.basics import Callback, DataLoaders, ValueMetric, noop, set_seed
 from fastai.callback.all import (
     CSVLogger, EarlyStoppingCallback, ReduceLROnPlateau, SaveModelCallback)
 
 from elmo_fastai.all import *
-from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.learner import FitLearner, NatsMetric, evaluate
-from made import close, quietly
+from elmo_fastai.practice.checkpoint import checkpoints_in
+from elmo_fastai.practice.learners import TimeBudget
+from made import quietly
+from steps import At, press
 
-def test_weights_are_saved_whole_or_not_at_all(tmp_path, monkeypatch):
-    learn = FitLearner(DataLoaders([], []), torch.nn.Linear(2, 3), torch.nn.MSELoss(), path=tmp_path)
-    learn.create_opt()
-    file = learn.save('best', with_opt=False)
-    was = file.read_bytes()
-    assert file == tmp_path/'models'/'best.pth'
-    with torch.no_grad(): learn.model.weight.zero_()
-    def fail(*args, **kwargs):
-        args[1].write(b'half') if hasattr(args[1], 'write') else Path(args[1]).write_bytes(b'half')
-        raise OSError('disk full')
-    with monkeypatch.context() as m, pytest.raises(OSError):
-        m.setattr(torch, 'save', fail)
-        learn.save('best')
-    assert file.read_bytes() == was and [*file.parent.iterdir()] == [file]
-    learn.load('best', with_opt=False)
-    assert learn.model.weight.any()
-
-# trainings
-
-CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
+CFG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8)), proj_dim=8, hidden_dim=8, dropout=.3)
 
 @pytest.fixture(scope='module')
 def corpus(): return toy_corpus(n_train=64, n_valid=24, n_test=1, n_unseen=1)
@@ -50,25 +35,19 @@ def fitted(learn, epochs=1, lr=1e-2, method='fit', **kwargs):
     quietly(learn, method, epochs, lr, **kwargs)
     return learn
 
-@pytest.mark.parametrize('kind', [dict(), dict(kind='stream', seq_len=8)])
-def test_what_a_learner_shows(corpus, kind):
-    "The nats of every prediction, in the loader's order; the likeliest word in each place"
-    dls = loaders(corpus, bs=8, **kind)
-    learn = learner(dls)
-    (fwd, bwd), _ = quietly(learn, 'get_preds')
-    exact = evaluate(learn.model, dls.valid)
-    assert len(fwd) == len(bwd) == exact['predictions']
-    assert math.exp(fwd.mean()) == pytest.approx(exact['fwd'], rel=1e-5)
-    df = learn.show_results(max_n=3, show=False)
-    chars,*targets = dls.valid.one_batch()
-    with torch.no_grad(): states = learn.model.eval().encode(chars[:3])[-1]
-    for name,head,h,y in zip(('forward', 'backward'), learn.model.heads, states, targets):
-        rows = zip(df[f'{name} guesses'], head.log_prob(h).argmax(-1), y, chars)
-        for shown,best,wanted,word in rows:
-            there = [dls.vocab.itos[i] if target else '·' for i,target in zip(best, wanted)]
-            assert shown.split(' ') == there[:int((word[:, 0] != 0).sum())]
-    text = quietly(learn, 'summary')
-    assert 'BiLM' in text and 'Total params' in text and 'Optimizer used' in text
+def test_weights_are_saved_whole_or_not_at_all(tmp_path, monkeypatch):
+    learn = FitLearner(DataLoaders([], []), torch.nn.Linear(2, 3), torch.nn.MSELoss(),
+                       path=tmp_path)
+    learn.create_opt()
+    file = learn.save('best', with_opt=False)
+    was = file.read_bytes()
+    def fail(*args, **kwargs):
+        args[1].write(b'half') if hasattr(args[1], 'write') else Path(args[1]).write_bytes(b'half')
+        raise OSError('disk full')
+    with monkeypatch.context() as m, pytest.raises(OSError):
+        m.setattr(torch, 'save', fail)
+        learn.save('best')
+    assert file.read_bytes() == was and [*file.parent.iterdir()] == [file]
 
 # a budget of time
 
@@ -97,11 +76,7 @@ def test_a_budget_that_ends_within_an_epoch(dls, tmp_path):
     assert [len(r) for r in csv.reader((tmp_path/'log.csv').open())] == [6]*4
     assert learn.recorder.values[-1][2] == pytest.approx(
         evaluate(learn.model, dls.valid)['fwd'], rel=1e-4)
-
-def test_a_budget_with_what_else_there_is(dls):
     assert timed(dls, 6, method='fit', lr=3e-3).recorder.lrs == [3e-3]*6
-    learn = timed(dls, 100, EarlyStoppingCallback(patience=1), lr=.3)
-    assert len(learn.recorder.losses) < 100
 
 # trackers
 
@@ -132,33 +107,105 @@ def test_no_tracker_keeps_the_worst(dls, kind, monitor, metric, falls, tmp_path)
     if metric: learn.metrics = [metric]
     if not falls: fitted(learn, cbs=kind(monitor))
     for method in ['fit', 'fit_one_cycle', 'fit_flat_cos', 'fine_tune']*falls:
-        with pytest.raises(ValueError, match=f"{monitor} should .*{kind.__name__}.*comp=np.less"):
+        with pytest.raises(ValueError, match=f'{monitor} should .*comp=np.less'):
             quietly(learn, method, 1, cbs=kind(monitor))
 
-def test_a_validation_is_no_epoch_of_a_tracker(dls, tmp_path):
-    tracker = SaveModelCallback(reset_on_fit=False)
-    learn = fitted(learner(dls, tracker, path=tmp_path))
-    before = tracker.best, (tmp_path/'models'/'model.pth').read_bytes()
-    with torch.no_grad(): learn.model.head.bias.add_(1)
-    quietly(learn, 'validate')
-    assert before == (tracker.best, (tmp_path/'models'/'model.pth').read_bytes())
-    assert tracker in learn.cbs
+# looks
+
+def bilm(corpus, *cbs, kind='sentences', **kwargs):
+    size = dict(bs=4, seq_len=8) if kind == 'stream' else dict(bs=8)
+    dls = ElmoDataLoaders.from_corpus(corpus, kind=kind, device='cpu', **size)
+    return bilm_learner(dls, CFG, bf16=False, cbs=list(cbs), **kwargs)
+
+def in_pieces(corpus):
+    rows = Dataset.from_dict(dict(text=corpus.train))
+    dls = stream_loaders(rows, n_valid=8, buffer=11, bs=4, device='cpu', n_batches=5)
+    return bilm_learner(dls, CFG, bf16=False)
+
+def of_a_task(corpus, tags, tuned=False):
+    backbone = Elmo(BiLM(CFG, 0), tokenizer='space')
+    if tuned: backbone.lm.requires_grad_(True)
+    how, gold = dict(bs=16, device='cpu'), corpus.gold['train']
+    if tags: return elmo_tagger_learner(TagDataLoaders.from_sents(gold, **how), backbone)
+    rows = dict(text=[s.tokens for s in gold], label=[len(s.tokens) % 2 for s in gold])
+    dls = ClassifyDataLoaders.from_df(pd.DataFrame(rows), **how)
+    return elmo_classifier_learner(dls, backbone)
+
+LEARNERS = dict(
+    sentences=bilm, carried=lambda c: bilm(c, CarryState(), SaveModelCallback(), kind='stream'),
+    pieces=in_pieces, tags=lambda c: of_a_task(c, True), tuned=lambda c: of_a_task(c, False, True))
+
+def build(corpus, name, path, seed=3):
+    set_seed(seed)
+    learn = LEARNERS[name](corpus)
+    learn.path = path
+    return learn
+
+def trained(learn, look=noop):
+    losses = []
+    for _ in range(2):
+        look(learn)
+        quietly(learn, 'fit_one_cycle', 1, 1e-2)
+        losses += map(float, learn.recorder.losses)
+    return {name: weight.clone() for name,weight in learn.model.state_dict().items()}, losses
+
+def equal(found, wanted):
+    assert found[1] == wanted[1]
+    assert all(weight.equal(wanted[0][name]) for name,weight in found[0].items())
+
+def look(learn):
+    "All looks there are, at a learner that is not within a training"
+    for how in (dict(num_it=12), dict(start_lr=1., end_lr=1e6, num_it=20, suggest_funcs=None)):
+        quietly(learn, 'lr_find', show_plot=False, **how)                  # the second diverges
+    for how in (dict(), dict(dl=learn.dls.train)):
+        for method in ('validate', 'get_preds'): quietly(learn, method, **how)
+    quietly(learn, 'show_results', 0, show=False)
+    quietly(learn, 'summary')
+    batches(learn)
+    if hasattr(learn, 'report'):
+        learn.report(learn.dls.train)
+        learn.predict('the bank')
+
+def batches(learn):
+    for dl in learn.dls.loaders: dl.one_batch()
+    learn.dls.show_batch(show=False)
+
+@pytest.mark.parametrize('name', LEARNERS)
+def test_looks_change_nothing(corpus, tmp_path, name):
+    "Before a training, between two, and within an epoch; and they leave no file"
+    alone = trained(build(corpus, name, tmp_path/'alone'))
+    learn = build(corpus, name, tmp_path/'looked')
+    look(learn)
+    assert not (tmp_path/'looked').exists()
+    learn.add_cb(Callback(after_step=lambda cb: batches(learn)))
+    equal(trained(learn, look), alone)
+
+@pytest.mark.parametrize('do', [lambda cb: 1/0, press()], ids=['error', 'Ctrl-C'])
+def test_a_look_that_breaks_off(corpus, tmp_path, capsys, do):
+    alone, learn = trained(build(corpus, 'sentences', tmp_path)), build(corpus, 'sentences',
+                                                                        tmp_path)
+    n, breaks = len(learn.cbs), Callback(after_pred=lambda cb: cb.iter == 1 and do(cb))
+    for method in ('lr_find', 'validate', 'get_preds'):
+        with learn.added_cbs(breaks), pytest.raises((ZeroDivisionError, KeyboardInterrupt)):
+            quietly(learn, method)
+    assert not list(tmp_path.iterdir()) and not capsys.readouterr().out and len(learn.cbs) == n
+    equal(trained(learn), alone)
+
+def test_checkpoints_take_no_look_for_a_training(corpus, tmp_path):
+    "Nor does a resumption"
+    learn = build(corpus, 'sentences', tmp_path)
+    learn.add_cb(Checkpoints(tmp_path/'run', minutes=0))
+    look(learn)
+    assert not (tmp_path/'run').exists()
+    with learn.added_cbs(At(3, lambda cb: 1/0, 'after_batch')), pytest.raises(ZeroDivisionError):
+        quietly(learn, 'fit', 1, 1e-2)
+    names = checkpoints_in(tmp_path/'run')
+    again = build(corpus, 'sentences', tmp_path, seed=4)
+    resume(again, tmp_path/'run')
+    look(again)
+    quietly(again, 'fit', 1, 1e-2)
+    quietly(whole := build(corpus, 'sentences', tmp_path), 'fit', 1, 1e-2)
+    assert checkpoints_in(tmp_path/'run') == names
+    assert all(map(torch.equal, whole.model.parameters(), again.model.parameters()))
 
 # half the bits
-
-@pytest.fixture(scope='module')
-def task_learners(corpus):
-    "Learners of tasks, with the metrics that they have by default"
-    backbone = Elmo(BiLM(CFG, 0), tokenizer='space')
-    texts = [' '.join(sent.split()[:4]) for sent in corpus.train]
-    rows = pd.DataFrame(dict(text=texts, label=[len(text) % 2 for text in texts]))
-    how = dict(bs=16, device='cpu')
-    return dict(
-        labels=elmo_classifier_learner(ClassifyDataLoaders.from_df(rows, **how), backbone),
-        tags=elmo_tagger_learner(TagDataLoaders.from_sents(corpus.gold['train'], **how), backbone))
-
-@pytest.mark.parametrize('name', ['labels', 'tags'])
-def test_tasks_in_bfloat16(task_learners, name):
-    found = [quietly(change(), 'get_preds')[0] for change in (
-        task_learners[name].to_bf16, task_learners[name].to_fp32)]
-    assert close(*found, eps=.1) and not close(*found, eps=0) and found[0].dtype == torch.float32

@@ -51,7 +51,8 @@ class Reference:
 @example([[]], [['a'], []], 5, False)
 @example([['a'], []], [['b', 'a', 'a']], 4, True)
 def test_equals_reference(train, valid, order, backward):
-    m, ref = KneserNey(order, 12, backward=backward).fit(train), Reference(train, order, 12, backward)
+    m, ref = KneserNey(order, 12, backward=backward).fit(train), Reference(train, order, 12,
+                                                                           backward)
     np.testing.assert_allclose(m.logps(valid), ref.logps(valid), atol=1e-9, rtol=0)
     np.testing.assert_allclose(m.perplexity(valid), np.exp(-np.mean(ref.logps(valid))))
 
@@ -70,31 +71,11 @@ def test_sums_to_one(train, context, order, extra):
     if fits: assert sum(p.values()) + extra*alone('z') == pytest.approx(1, abs=1e-12)
     if not extra: assert sum(p.values()) == pytest.approx(1, abs=1e-12)
 
-@settings(max_examples=40)
-@given(corpora, st.integers(1, 4))
-def test_backward_is_forward_on_reversed(train, order):
-    rev = [s[::-1] for s in train]
-    b, f = KneserNey(order, backward=True).fit(train), KneserNey(order).fit(rev)
-    np.testing.assert_array_equal(b.logps(train), f.logps(rev))
-    assert len(b.logps(train)) == sum(len(s)+1 for s in train)
-
-@pytest.mark.parametrize('kind', [lambda s: [*map(str, s)], tuple, iter, np.array, torch.tensor])
-def test_kinds_of_tokens(kind):
-    "Words, ids, arrays, tensors and generators are all the same corpus"
-    fit, scored = [[5, 6, 7], [5, 7], [6, 6, 5]], [[5, 6], [8]]
-    for backward in (False, True):
-        logps = KneserNey(3, 9, backward=backward).fit(map(kind, fit)).logps(map(kind, scored))
-        np.testing.assert_allclose(logps, KneserNey(3, 9, backward=backward).fit(fit).logps(scored))
-    assert fit[0] == [5, 6, 7]                        # a list is not turned round
-
 def m(order=3, vocab_size=None, sents=(['a'],)): return KneserNey(order, vocab_size).fit(sents)
 @pytest.mark.parametrize('call,says', [
     (lambda: KneserNey(0), 'order=0'), (lambda: m(sents=[]), 'no sentences'),
-    (lambda: m(sents='a text'), 'list of words'), (lambda: m().logps(['text']), 'list of words'),
-    (lambda: KneserNey('3'), 'whole number'), (lambda: m(sents=[5]), 'list of words'),
-    (lambda: KneserNey().next_probs(), 'call fit'),
-    (lambda: m(3, 2, [list('abc')]), 'vocab_size=2'), (lambda: m(3, 0), 'vocab_size=0'),
-    (lambda: KneserNey().perplexity([['a']]), 'call fit'), (lambda: m().logps([]), 'no sentences'),
+    (lambda: m(sents='a text'), 'list of words'), (lambda: KneserNey().next_probs(), 'call fit'),
+    (lambda: m(3, 2, [list('abc')]), 'vocab_size=2'), (lambda: m().logps([]), 'no sentences'),
     (lambda: m().logps([['b']]), "'b'"), (lambda: m(1, 3).logps([['b'], ['c']]), "4 types")])
 def test_errors_say_what_to_do(call, says):
     with pytest.raises(ValueError, match=says): call()
@@ -105,7 +86,7 @@ def test_perplexity(nats, is_): assert perplexity(nats) == is_
 @pytest.mark.parametrize('of', [lambda p: dict(zip(['<pad>', '<unk>', '<s>', '</s>', 'a', 'b'], p)),
                                 np.array, lambda p: torch.tensor(p, dtype=torch.float32)])
 def test_sample(of):
-    "From a dictionary, an array or a tensor: the same draws, no marks, as often as they should come"
+    "From a dictionary, an array or a tensor: the same draws, no marks, as often as they should"
     a, b = ('a', 'b') if isinstance(of([1.]*6), dict) else (4, 5)
     asked = []
     def probs(tokens): return asked.append([*tokens]) or of([.2, .1, .1, .2, .3, .1])

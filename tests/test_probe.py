@@ -6,7 +6,7 @@ import numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 
 from elmo_fastai.probe import (
-    features, mean_around, nearest_sense, random_tags, selectivity, sense_hits, sense_table, sense_views)
+    features, nearest_sense, selectivity, sense_hits, sense_table, sense_views)
 
 D = 24
 
@@ -40,20 +40,13 @@ def test_features_stand_sentence_after_sentence():
     np.testing.assert_allclose(x[:, 0], [vec(w) for s in sents for w in s], rtol=1e-6)
 
 def test_a_probe_finds_what_is_there_and_the_control_what_is_memorised():
-    (sents, seen), (others, asked) = texts(300), texts(80, 1)
+    (sents, seen), (others, asked) = texts(200), texts(60, 1)
     x, q = features(Made(), sents), features(Made(), others)
     found = pd.DataFrame([selectivity(x[:, l], seen, q[:, l], asked) for l in range(3)])
     commonest = (asked.tag == seen.tag.mode()[0]).mean()
     assert found.tags[1] > .97 > commonest + .1 > found.tags[[0, 2]].max()
     assert found['random tags'][0] == 1, 'layer 0 tells words'
     assert found.selectivity.tolist() == (found.tags - found['random tags']).tolist()
-
-def test_random_tags():
-    words, tags = [f'w{i % 500}' for i in range(2000)], ['A']*90 + ['B']*10
-    found = random_tags(words, tags)
-    assert found.equals(random_tags(words[::-1], tags)) and len(found) == 500
-    assert not found.equals(random_tags(words, tags, seed=1))
-    assert .85 < (found == 'A').mean() < .95
 
 # senses
 
@@ -72,7 +65,7 @@ def loop(v, words, senses):
             far[sense] = np.linalg.norm(np.mean([v[r] for r in kept], 0) - v[i])
         yield min(far, key=far.get)
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.sampled_from('ab'), st.sampled_from('xyz')), min_size=1, max_size=25),
        st.integers(0, 99))
 def test_nearest_sense_is_the_loop(pairs, seed):
@@ -89,7 +82,6 @@ def test_views_and_their_rivals():
     np.testing.assert_allclose(views['neighbours'], near, rtol=1e-5)
     all_of = features(Made(), [['a', *'bcde']])[:, 2].mean(0)
     np.testing.assert_allclose(views['whole sentence'][0], all_of, rtol=1e-5)
-    np.testing.assert_allclose(mean_around(np.arange(5.)[:, None], 0, 2), [1.5])
 
 def test_the_table_of_senses():
     rows = [(f'{s} bank e{i}', 1, s) for s,n in (('m', 6), ('r', 4)) for i in range(n)]
@@ -98,8 +90,6 @@ def test_the_table_of_senses():
     hits = sense_hits(sense_views(Made(), examples), examples)
     assert hits.index.tolist() == list(range(5, 15))
     assert (hits['layer 0'] == hits['commonest sense']).all() and hits['layer 1'].all()
-    double = examples.set_axis([0]*len(examples))                     # an index that repeats
-    assert (sense_hits(sense_views(Made(), double), double).values == hits.values).all()
     table = sense_table(hits, 'made')
     assert table.right['commonest sense'] == .6 and table.right['layer 1'] == 1
     assert table.error['layer 0'] == pytest.approx((.6*.4/10)**.5)

@@ -30,9 +30,8 @@ def check_distribution(m, h, y):
 def test_distributions_and_their_likelihoods(kind): check_distribution(head(kind).eval(), *states())
 
 @pytest.mark.parametrize('n,cutoffs,wanted', [
-    (7, (), FullSoftmax), (7, (3,), AdaptiveSoftmax), (50, (10, 20), AdaptiveSoftmax),
-    (50, (49,), AdaptiveSoftmax), (50, (10, 50, 60), AdaptiveSoftmax), (50, (60,), FullSoftmax),
-    (4000, None, FullSoftmax), (4001, None, AdaptiveSoftmax), (25_000, None, AdaptiveSoftmax)])
+    (7, (), FullSoftmax), (50, (49,), AdaptiveSoftmax), (50, (10, 50, 60), AdaptiveSoftmax),
+    (50, (60,), FullSoftmax), (4000, None, FullSoftmax), (4001, None, AdaptiveSoftmax)])
 def test_auto_chooses_by_size_and_cutoffs(n, cutoffs, wanted):
     torch.manual_seed(n)
     m = output_layer(20, n, cutoffs=cutoffs)
@@ -52,7 +51,7 @@ def test_names_decide():
 # in parts
 
 @pytest.mark.parametrize('kind', ['full', 'adaptive'])
-@pytest.mark.parametrize('max_scores', [1, 30, 333])
+@pytest.mark.parametrize('max_scores', [1, 333])
 def test_parts_change_nothing(kind, max_scores, monkeypatch):
     "Loss and every gradient are PyTorch's, in double precision, however few scores are held"
     monkeypatch.setattr(softmax, 'MAX_SCORES', max_scores)
@@ -75,22 +74,19 @@ class Sizes(TorchDispatchMode):
         return out
 
 @pytest.mark.parametrize('kind,settings', [
-    ('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=5000))])
+    ('full', {}), ('adaptive', dict(cutoffs=(2000,))), ('sampled', dict(n_negative=2500))])
 def test_scores_are_never_held(kind, settings, monkeypatch):
-    "400 positions of 20,000 words would be 8 million scores"
-    monkeypatch.setattr(softmax, 'MAX_SCORES', 100_000)
-    m = head(kind, 16, 20_000, **settings)
-    h, y = torch.randn(400, 16, requires_grad=True), torch.randint(20_000, (400,))
+    "200 positions of 10,000 words would be 2 million scores"
+    monkeypatch.setattr(softmax, 'MAX_SCORES', 50_000)
+    m = head(kind, 16, 10_000, **settings)
+    h, y = torch.randn(200, 16, requires_grad=True), torch.randint(10_000, (200,))
     for train in (True, False):
         with Sizes() as sizes: m.train(train).nll(h, y).mean().backward()
-        assert sizes.most <= 20_000*16, sizes.most                 # the gradient of the weights
-    with Sizes() as sizes: F.cross_entropy(F.linear(h, torch.randn(20_000, 16)), y)
-    assert sizes.most == 8_000_000                    # the instrument sees them where they are
+        assert sizes.most <= 10_000*16, sizes.most                 # the gradient of the weights
 
 @each_kind
-@pytest.mark.parametrize('max_scores', [10**9, 100])
-def test_number_formats(kind, max_scores, monkeypatch):
-    monkeypatch.setattr(softmax, 'MAX_SCORES', max_scores)
+def test_number_formats(kind, monkeypatch):
+    monkeypatch.setattr(softmax, 'MAX_SCORES', 100)
     (h, y), m = states(), head(kind)
     def loss(m, h):
         torch.manual_seed(5)
@@ -102,13 +98,11 @@ def test_number_formats(kind, max_scores, monkeypatch):
     single, _ = loss(m, h)
     assert exact.dtype == torch.float64 and single.dtype == torch.float32
     torch.testing.assert_close(single.double(), exact, atol=1e-5, rtol=1e-5)
-    half = loss(copy.deepcopy(m).bfloat16(), h.bfloat16())
-    with torch.autocast('cpu', torch.bfloat16): auto = loss(m, h)
-    for nll,found in (half, auto):
-        assert nll.dtype == torch.float32 and nll.isfinite().all()
-        torch.testing.assert_close(nll.mean().double(), exact.mean(), atol=.05, rtol=.05)
-        for a,b in zip(found, grads):
-            assert F.cosine_similarity(a.flatten().double(), b.flatten(), dim=0) > .99
+    with torch.autocast('cpu', torch.bfloat16): nll, found = loss(m, h)
+    assert nll.dtype == torch.float32
+    torch.testing.assert_close(nll.mean().double(), exact.mean(), atol=.05, rtol=.05)
+    for a,b in zip(found, grads):
+        assert F.cosine_similarity(a.flatten().double(), b.flatten(), dim=0) > .99
 
 @each_kind
 @pytest.mark.parametrize('train', [True, False])
@@ -120,7 +114,7 @@ def test_targets_that_are_no_words(kind, train):
 
 # adaptive
 
-@pytest.mark.parametrize('y', [None, [0]*5, [49]*5, [7]*5, [3], []])
+@pytest.mark.parametrize('y', [None, [49]*5, [7], []])
 def test_adaptive_is_pytorchs(y):
     "The same losses and gradients on the same weights, also where a group has no target"
     m, torchs = head('adaptive'), nn.AdaptiveLogSoftmaxWithLoss(16, 50, [6, 20])
@@ -135,8 +129,7 @@ def test_adaptive_is_pytorchs(y):
         a = torch.zeros_like(a) if a.grad is None else a.grad
         torch.testing.assert_close(a, b.grad, msg=name, atol=1e-5, rtol=1e-4)
 
-@pytest.mark.parametrize('cutoffs', [(), (10,), (6, 20)])
-@pytest.mark.parametrize('kind', ['full', 'sampled', 'auto'])
+@pytest.mark.parametrize('kind,cutoffs', [('full', ()), ('sampled', ()), ('auto', (6, 20))])
 def test_a_layer_begins_with_what_counting_knows(kind, cutoffs):
     log_p = torch.randn(31, generator=torch.Generator().manual_seed(0)).log_softmax(0)
     layer = output_layer(16, 31, kind, cutoffs, n_negative=15, bias=True).eval()
@@ -146,22 +139,14 @@ def test_a_layer_begins_with_what_counting_knows(kind, cutoffs):
 
 # sampled
 
-@pytest.mark.parametrize('n_words,n', [(10, 3), (1000, 1), (1000, 999), (100_000, 8192), (50, 60)])
-def test_chances_of_the_sample_add_up(n_words, n):
-    p = log_uniform(n_words)
-    assert math.isclose(p.sum(), 1) and (np.diff(p) < 0).all()
-    q = inclusion(p, n)
-    assert math.isclose(q.sum(), min(n, n_words), rel_tol=1e-6)
-    assert q.min() > 0 and q.max() <= 1 and (np.diff(q) <= 1e-12).all()
-
 def test_chances_are_those_of_drawing_word_by_word():
     "As in the original: draw with replacement until there are n different words"
     rng, p, n, counts = np.random.default_rng(0), log_uniform(60), 20, np.zeros(60)
-    for _ in range(2000):
+    for _ in range(1000):
         draws = rng.choice(60, 400, p=p)
         first = np.sort(np.unique(draws, return_index=True)[1])[n-1]     # of the n-th word
         counts[np.unique(draws[:first+1])] += 1
-    assert abs(counts/2000 - inclusion(p, n)).max() < .04
+    assert abs(counts/1000 - inclusion(p, n)).max() < .06
 
 def slow_sampled_loss(m, h, y, sample):
     "For each position the sample without the target, and the target, one by one"
@@ -186,7 +171,7 @@ def test_sampled_loss_tends_to_the_full_one():
     (h, y), losses = states(200, 16, 400), []
     torch.manual_seed(0)
     weights = SampledSoftmax(16, 400).state_dict()
-    for n in (10, 40, 150, 300, 380, 400):
+    for n in (10, 150, 380, 400):
         m = SampledSoftmax(16, 400, n)
         m.load_state_dict(weights)
         losses.append(torch.stack([m.train().nll(h, y).mean() for _ in range(30)]).mean().item())
@@ -203,10 +188,3 @@ def test_sampled_is_exact_in_evaluation():
     full.load_state_dict(m.state_dict())
     assert torch.allclose(m.eval().nll(h, y), full.nll(h, y), atol=1e-5)
     assert not torch.equal(m.train().nll(h, y), m.nll(h, y))            # a new sample each time
-
-def test_a_sample_may_be_empty():
-    m, (h, y) = SampledSoftmax(16, 50, 2), states()
-    m.q = torch.full((50,), 1e-9, dtype=torch.float64)
-    loss = m.nll(h.requires_grad_(), y)
-    loss.sum().backward()
-    assert loss.eq(0).all() and h.grad.eq(0).all() and m.weight.grad.isfinite().all()

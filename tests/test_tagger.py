@@ -10,24 +10,22 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 from fastai.basics import DataLoaders, Learner
 from fastai.data.all import ColReader, DataBlock, RandomSplitter
-from fastai.interpret import ClassificationInterpretation
 from fastai.torch_core import set_seed
 
 from elmo_fastai.errors import CorpusError, ModelFileError
 from elmo_fastai.text.read import Sentence
 from elmo_fastai.text.corpora import toy_corpus
-from elmo_fastai.tokens import ByteCharVocab, CharVocab, WordVocab
+from elmo_fastai.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.batches import ElmoDataLoaders
 from elmo_fastai.bilm import BiLM
 from elmo_fastai.cbow import WordVectors
-from elmo_fastai.elmo import Elmo, elmo_split
+from elmo_fastai.elmo import elmo_split
 from elmo_fastai.learner import bilm_learner
 from elmo_fastai.practice.folder import load_bilm, save_bilm
 from elmo_fastai.practice.learners import load_encoder
 from elmo_fastai.tagger import (
     IGNORE, ElmoBlock, ElmoLearner, SpanF1, TagDataLoaders, TagLoss, TagsBlock, TaskLSTM,
-    TensorTags, TokenMean, TokensTransform, WordsBlock, are_spans, elmo_tagger_learner, spans_of)
-from loading import common
+    TensorTags, TokenMean, WordsBlock, are_spans, elmo_tagger_learner, spans_of)
 from made import CFG, S, VOCAB, bilm, close, fit, make, quietly, same
 
 @pytest.fixture(scope='module')
@@ -50,7 +48,7 @@ def tag(data=TAGGED, valid=None, **kw): return TagDataLoaders.from_sents(data, v
 
 @given(st.lists(st.lists(st.text('abcé', min_size=1, max_size=60), max_size=6), min_size=1,
                 max_size=5))
-@common
+@settings(max_examples=20)
 def test_a_text_is_the_same_in_any_batch(sents):
     dls = tag()
     batch = dls.test_dl(sents, bs=9).one_batch()[0]
@@ -61,21 +59,6 @@ def test_a_text_is_the_same_in_any_batch(sents):
         assert not row[n:].any() and len(row) == max(1, *map(len, sents))
     chars, words = dls.test_dl(['', []]).one_batch()
     assert chars.shape == (2, 1, 50) and words.shape == (2, 1) and not chars.any()
-
-def test_tokens():
-    step = TokensTransform(max_words=3)
-    for item in (['New York', "didn't", 'a\u0301', 'x'], ('New York', "didn't", 'a\u0301')):
-        assert step(item) == ['New York', "didn't", 'a\u0301'] == step(np.array(item))
-    assert step(' \u200b') == [] and step("isn't it") == ['is', "n't", 'it']
-    with pytest.raises(CorpusError, match='neither a text'): step([1, 2])
-    with pytest.raises(ValueError, match='one word at least'): TokensTransform(max_words=0)
-
-def test_every_row_is_in_each_epoch():
-    dls = tag(bs=7, valid=TAGGED[:5])
-    wanted = sorted(dls.char_vocab.decode(chars) for chars,*_ in dls.train_ds)
-    for _ in range(2):
-        found = [dls.char_vocab.decode(row[row[:, 0] != 0]) for x,*_ in dls.train for row in x]
-        assert sorted(found) == wanted
 
 def test_an_epoch_begins_later():
     "At a batch that `skip` names, in the order of the loader's own generator"
@@ -93,26 +76,17 @@ def test_an_epoch_begins_later():
         for a,b in zip(whole[n:], rest): assert all(map(torch.equal, a, b))
     assert len(list(dl)) == len(whole)
 
-def test_item_transforms_stay_random():
-    "Though samples are made once"
-    calls = []
-    def count(x): calls.append(0); return x
-    block = DataBlock(ElmoBlock(), item_tfms=count, splitter=RandomSplitter(seed=0))
-    dls = block.dataloaders([['a', 'b']]*20, bs=8, **CPU)
-    before = len(calls)
-    for _ in dls.train: pass
-    assert len(calls) > before
-
 def as_conll(path):
-    path.write_text('\n'.join('\n'.join(map(' '.join, zip(s.tokens, s.tags))) + '\n' for s in TAGGED))
+    path.write_text('\n'.join('\n'.join(map(' '.join, zip(s.tokens,
+                                                          s.tags))) + '\n' for s in TAGGED))
     return path
 
 def test_doors_of_tags(tmp_path):
     path = as_conll(tmp_path/'t.conll')
     TABLE.to_json(tmp_path/'t.jsonl', orient='records', lines=True)
     rows = TABLE.set_axis(['words', 'pos'], axis=1)
-    names = Features(dict(tokens=Sequence(Value('string')),
-                          tags=Sequence(ClassLabel(names=list('DANCP')))))
+    numbers = Sequence(ClassLabel(names=list('DANCP')))
+    names = Features(dict(tokens=Sequence(Value('string')), tags=numbers))
     data = Dataset.from_dict(dict(tokens=list(rows.words), tags=[list(range(5))]*len(rows)), names)
     pairs = [(s.tokens, s.tags) for s in TAGGED]
     for dls in (tag(), tag(path, token_col=0, tag_col=1), tag(tmp_path/'t.jsonl'), tag(pairs),
@@ -122,66 +96,48 @@ def test_doors_of_tags(tmp_path):
         assert re.search('rows train [0-9]+, valid [34]', repr(dls))
         x, w, y = dls.one_batch()
         assert x.shape == (*w.shape, 50) and w.shape == y.shape and type(y) is TensorTags
-    for some in (TAGGED[:3], pairs[:3], TABLE[:3]):
-        assert tag().test_dl(some, with_labels=True).one_batch()[2].shape == (3, 5)
     assert list(tag(vocab=['P', 'D', 'A', 'N', 'C', 'X']).vocab[1]) == list('PDANCX')
-    assert len(tag(TABLE.assign(sent_at=1, group='a', sentence=0)).valid_ds) == 4
-    test = dict(train=TAGGED, test=TAGGED[:2])
-    assert 3 <= len(tag(test).valid_ds) <= 4, 'what is called test never validates'
 
 def one(tag_): return [(['a', 'b', 'c'], ['X', tag_, 'Y'])]*20
 @pytest.mark.parametrize('open_it, says', [
-    (lambda: tag([Sentence(['x'], ['Q', 'R'])]), 'row 0'), (lambda: tag([Sentence(['x'])]), 'list of tags'),
-    (lambda: tag([Sentence(['x'], [None])]), "isn't None"),
+    (lambda: tag([Sentence(['x'], ['Q', 'R'])]), 'row 0'), (lambda: tag([Sentence(['x'])]),
+                                                            'list of tags'),
     (lambda: tag(TABLE.set_axis(['text', 'label'], axis=1)), 'token_col'),
     (lambda: tag(TABLE, tag_col=3), 'no column 3'), (lambda: tag([['a', 'b']]*9), 'a pair'),
     (lambda: tag(valid=TABLE[['tokens']]), 'tag_col'),
-    (lambda: tag().test_dl(TABLE[['tags']]), "no column 'tokens'"),
-    (lambda: tag(one('')), "the tag ''"), (lambda: tag(one(float('nan'))), 'the tag nan'),
-    (lambda: tag(one(['q'])), 'the tag'), (lambda: tag(one(1)), 'several types'),
+    (lambda: tag(one('')), "the tag ''"), (lambda: tag(one(1)), 'several types'),
     (lambda: elmo_tagger_learner(tag([(['a'], ['X'])]*9), bilm(n_words=0)), 'two different tags')])
 def test_what_is_refused(open_it, says):
     with pytest.raises(CorpusError, match=says): open_it()
 
 def of_block(*words): return DataBlock(
-    (ElmoBlock(), *words, TagsBlock()), n_inp=1 + len(words), get_x=[ColReader('tokens')]*(1 + len(words)),
-    get_y=ColReader('tags'), splitter=RandomSplitter(seed=0))
+    (ElmoBlock(), *words, TagsBlock()), n_inp=1 + len(words),
+    get_x=[ColReader('tokens')]*(1 + len(words)), get_y=ColReader('tags'), splitter=RandomSplitter(seed=0))
 
 def test_a_data_block_of_ones_own():
-    plain, both = (of_block(*words).dataloaders(TABLE, bs=8, **CPU) for words in ((), [WordsBlock()]))
+    plain, both = (of_block(*words).dataloaders(TABLE, bs=8, **CPU) for words in ((),
+                                                                                  [WordsBlock()]))
     with pytest.raises(ValueError, match='words=0, or put a WordsBlock'):
         elmo_tagger_learner(plain, bilm(n_words=0))
     for dls,words in ((plain, 0), (both, 8)):
         learn = fit(elmo_tagger_learner(dls, bilm(n_words=0), words=words, hidden=8))
         assert len(learn.tag(['a good film'])[0]) == 3 and learn.report(TABLE[:5]).n == 5
-        with pytest.raises(CorpusError, match='no labels or tags'): learn.report(dls.test_dl(['a b']))
-    class Own(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.out = nn.Linear(50, 5)
-        def forward(self, chars): return self.out(chars.float())
-    own = Learner(plain, Own())
-    assert isinstance(own.loss_func, TagLoss)
-    quietly(own, own.fit, 1, 1e-3)
-    assert np.isfinite(own.recorder.values[0]).all()
+        with pytest.raises(CorpusError, match='no labels or tags'):
+            learn.report(dls.test_dl(['a b']))
+    assert isinstance(Learner(plain, nn.Linear(50, 5)).loss_func, TagLoss)
+
+def test_the_loss_is_a_mean_over_tokens():
     pred, y = torch.randn(3, 5, 4), torch.randint(0, 4, (3, 5))
     y[0, 2:] = y[1, 4:] = IGNORE
     each = [F.cross_entropy(p[t >= 0], t[t >= 0], reduction='none') for p,t in zip(pred, y)]
     assert close(TagLoss()(pred, y), torch.cat(each).mean())
-    assert close(TagLoss(reduction='none')(pred, y), torch.stack([losses.mean() for losses in each]))
-    with pytest.raises(CorpusError, match='4 and 5 rows'):
-        of_block().dataloaders(TABLE.assign(tokens="it isn't good"), bs=3, **CPU).one_batch()
+    assert close(TagLoss(reduction='none')(pred, y),
+                 torch.stack([losses.mean() for losses in each]))
 
-def test_shown_and_empty_and_pickled(capsys):
+def test_empty_loaders_hold_no_text():
     dls = tag([*TAGGED, Sentence(['secret'], ['N'])], TAGGED[:4])
-    dls.show_batch(max_n=2)
-    assert 'film' in capsys.readouterr().out
-    again = pickle.loads(pickle.dumps(dls))
-    assert all(map(torch.equal, again.valid.one_batch(), dls.valid.one_batch()))
     empty = dls.new_empty()
-    assert len(empty.train_ds) == 0 and type(empty) is type(dls)
-    data = pickle.dumps(empty)
-    assert b'secret' in pickle.dumps(dls) and b'secret' not in data
+    assert b'secret' in pickle.dumps(dls) and b'secret' not in pickle.dumps(empty)
     films = [loaders.test_dl(['a film']).one_batch()[0] for loaders in (empty, dls)]
     assert torch.equal(*films)
 
@@ -213,11 +169,9 @@ def test_company_changes_nothing_and_each_place_is_used(dls, lm, where, n_mixes)
 def test_single_layers_and_ready_made_vectors(dls, lm):
     x = dls.valid.one_batch()[0]
     for layers,l in (('last', 2), ('first', 1), (0, 0)):
-        learn = elmo_tagger_learner(dls, lm, layers=layers)
-        elmo = learn.model.elmo.eval()
+        elmo = elmo_tagger_learner(dls, lm, layers=layers).model.elmo.eval()
         alone = elmo.layers(x)[0][l]
         assert torch.allclose(elmo(x)[0][0], F.layer_norm(alone, alone.shape[-1:]), atol=1e-5)
-        fit(learn)
         assert elmo.mixes[0].shares[l] > 1 - 1e-6
     mix = elmo_tagger_learner(dls, lm, layers='equal').model.elmo.mixes[0]
     assert not mix.w.requires_grad and torch.allclose(mix.shares, torch.full((3,), 1/3))
@@ -226,8 +180,8 @@ def test_single_layers_and_ready_made_vectors(dls, lm):
     assert np.array_equal(table.weight[dls.vocab[0].o2i['the']].detach(), made['the'])
 
 @pytest.mark.parametrize('kw,error,says', [
-    (dict(where='inside'), ValueError, 'where'), (dict(layers='top'), ValueError, 'layers'),
-    (dict(layers=3), ValueError, 'layers'), (dict(layers=-1), ValueError, 'layers'),
+    (dict(where='inside'), ValueError, 'where'),
+    (dict(layers=3), ValueError, 'layers'),
     (dict(where=None, words=0), ValueError, 'to read'),
     (dict(where='output', words=0), ValueError, 'hidden=0'),
     (dict(words=WordVectors(['xyz'], np.ones((1, 5)))), ValueError, 'None of the task'),
@@ -266,10 +220,6 @@ def test_encoders_go_from_learner_to_learner(tmp_path):
     assert a.save_encoder('enc') == tmp_path/'models'/'enc' and b.load_encoder('enc') is b
     assert same(a.model.elmo.layers(S)[0], b.model.elmo.layers(S)[0])
     assert not b.model.elmo.trainable
-    other = CharVocab.build([['abc']], max_chars=50)
-    other = Elmo(BiLM(replace(CFG, n_chars=other.n_chars), 0, other))
-    other.save_pretrained(tmp_path/'letters')
-    with pytest.raises(ModelFileError, match='n_chars|characters'): b.load_encoder(tmp_path/'letters')
 
 def test_encoders_from_pretraining(tmp_path):
     corpus = toy_corpus(n_train=60, n_valid=20, n_test=1, n_unseen=1)
@@ -283,7 +233,7 @@ def test_encoders_from_pretraining(tmp_path):
         load_encoder(learn, name)                  # another vocabulary, another dropout: it fits
         theirs = lm.model.state_dict()
         assert all(torch.equal(v, theirs[k]) for k,v in weights(learn).items() if 'head' not in k)
-    assert other.load_encoder('fine') is other
+    other.load_encoder('fine')
     assert torch.equal(other.model.chars.embed.weight, lm.model.chars.embed.weight)
 
 @pytest.mark.parametrize('cfg', [dict(hidden_dim=16), dict(residual=False), dict(n_layers=1),
@@ -293,11 +243,9 @@ def test_an_encoder_that_does_not_fit(tmp_path, cfg):
     learn = learner(tmp_path)
     before = weights(learn)
     [(key, value)] = cfg.items()
-    with pytest.raises(ModelFileError, match=f'other has {key}={value}'): learn.load_encoder('other')
-    with pytest.raises(ModelFileError): learn.load_encoder('nothing')
+    for name,says in (('other', f'other has {key}={value}'), ('nothing', '')):
+        with pytest.raises(ModelFileError, match=says): learn.load_encoder(name)
     assert all(torch.equal(v, before[k]) for k,v in weights(learn).items())
-    learn.model = nn.Linear(1, 1)
-    with pytest.raises(ValueError, match='no biLM'): learn.load_encoder('other')
 
 # scores
 
@@ -348,12 +296,13 @@ def test_every_scheme_of_spans_is_scored_and_placed(scheme):
     no = 'NOUN O', 'B-X NOUN', 'ADP X-Y', 'B I O', 'I II'
     assert [are_spans(tags.split()) for tags in yes + no] == [True]*5 + [False]*5
     rng = np.random.default_rng(0)
-    for _ in range(20):
+    for _ in range(5):
         true, guess = ([drawn_spans(rng, 9) for _ in range(4)] for _ in range(2))
         guess[0] = true[0]
         tags = [[encoded(spans, 9, scheme) for spans in sents] for sents in (true, guess)]
         names = sorted({tag for sents in tags for sent in sents for tag in sent})
-        y, p = (torch.tensor([[names.index(tag) for tag in sent] for sent in sents]) for sents in tags)
+        y, p = (torch.tensor([[names.index(tag) for tag in sent] for sent in sents])
+                for sents in tags)
         metric = SpanF1(names)
         metric.reset()
         metric.accumulate(SimpleNamespace(y=y, pred=F.one_hot(p, len(names))))
@@ -362,13 +311,6 @@ def test_every_scheme_of_spans_is_scored_and_placed(scheme):
         assert metric.value == pytest.approx(2*right/max(1, sum(n)))
         found = spans_of('a b c d e f g h i', 'a b c d e f g h i'.split(), tags[0][1])
         assert [(o['label'], o['start']//2, o['end']//2) for o in found] == true[1]
-
-def test_tags_of_two_forms_are_said_once(lm):
-    sents = [Sentence(['ann', 'left', 'york'], ['B-PER', 'O', tag]) for tag in ('B_LOC', 'B-LOC')]*6
-    with pytest.warns(UserWarning, match='B_LOC') as said:
-        learn = elmo_tagger_learner(TagDataLoaders.from_sents(sents, sents, device='cpu'), lm)
-    assert len(said) == 1 and list(learn.metrics.attrgot('name')) == ['accuracy']
-    assert list(learn.report().figures) == ['accuracy']
 
 # fastai
 
@@ -389,8 +331,6 @@ def test_predict_and_tag(learn):
     assert [(TEXT[o['start']:o['end']], o['label']) for o in spans] == tagged[1]
     assert learn.predict('')[0] == learn.tag([]) == []
     with pytest.raises(ValueError, match="token 'A'"): spans_of('a b', ['A', 'b'], ['O', 'O'])
-    with pytest.raises(TypeError, match='neither a text'): learn.predict([7])
-    with pytest.raises(TypeError, match='put it into a list'): learn.tag('a text')
 
 def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
     sents, tags = corpus.gold['valid'], list(learn.dls.vocab[1])
@@ -402,39 +342,12 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
             assert [tags[i] for i in row[:n].tolist()] == s.tags and (row[n:] == IGNORE).all()
             assert torch.equal(guess, probs.argmax(-1))
             assert np.isclose(F.nll_loss(probs[:n].log(), row[:n]), nll, atol=1e-4)
-    tagged = learn.tag([s.tokens for s in sents])
-    assert [[t for _,t in o] for o in tagged] == [
-        [tags[i] for i in row[:len(s.tokens)].tolist()] for s,row in zip(sents, d)]
     real = [row != IGNORE for row in y]
     p, y = (torch.cat([row[mask] for row,mask in zip(rows, real)]) for rows in (p, y))
     expected = F.nll_loss(p.log(), y).item(), (p.argmax(-1) == y).float().mean().item()
     for bs in (2, 60):                                   # loss and accuracy are per token
         found = quietly(learn, 'validate', dl=learn.dls.valid.new(bs=bs))
         assert np.allclose(found, expected, rtol=1e-4)
-
-@pytest.fixture()
-def shown(monkeypatch):
-    "The tables that are displayed"
-    tables = []
-    monkeypatch.setattr('elmo_fastai.batches.IN_NOTEBOOK', True)
-    monkeypatch.setattr('elmo_fastai.batches.display_df', tables.append)
-    return tables
-
-def test_interpretation(learn, corpus, shown):
-    cls = ClassificationInterpretation
-    interp = quietly(learn, cls.from_learner, learn)
-    losses, idx = interp.top_losses(5)
-    assert (losses[:-1] >= losses[1:]).all()
-    quietly(learn, interp.plot_top_losses, 5)
-    [df] = shown
-    worst = [corpus.gold['valid'][i] for i in idx.tolist()]
-    assert list(df.text) == [' '.join(s.tokens) for s in worst] and np.allclose(df.loss, losses, atol=1e-3)
-    assert list(df.target) == [' '.join(s.tags) for s in worst]
-    for text,guess in zip(df.text, df.answer): assert guess.split() == learn.predict(text.split())[0]
-    own = Learner(learn.dls, learn.model, learn.loss_func)      # with fastai's own `test_dl`, too
-    own.dls = DataLoaders(learn.dls.train, learn.dls.valid, device='cpu')
-    quietly(own, cls.from_learner(own, dl=learn.dls.valid).plot_top_losses, 5)
-    assert shown[1].equals(shown[0])
 
 # what the README shows
 

@@ -1,14 +1,13 @@
 "Tokenizers: nothing is lost, every script, NFC, offsets, tokenizers by name"
 import pickle, unicodedata
-import numpy as np, pandas as pd, pytest
-from datasets import Dataset
+import pytest
 from hypothesis import given, settings, strategies as st
 from fastai.text.core import BaseTokenizer
 from elmo_fastai.text.tokenizers import (
-    DROPPED, char_tokenize, check_sentences, get_tokenizer, offsets, space_tokenize, split_texts, to_nfc,
-    word_tokenize)
+    DROPPED, char_tokenize, get_tokenizer, offsets, space_tokenize, to_nfc, word_tokenize)
 
-NASTY = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر', 'בַּנְק',
+NASTY = ['', ' ', '\t\n', '.', 'bank', "didn't", '👨‍👩‍👧', '👍🏽', '🇫🇷', 'cafe\u0301', 'نَهْر',
+         'בַּנְק',
     'नमस्ते', '河岸', '\x00', 'a\x00b', 'x'*10_000, '\u200b', '\ufeff', '\ud800', '<s>', '</s>', '<pad>',
     '<unk>', "n't", "'s", '1,000.5', '...', '--', '\u2028', '\x1c']
 text = st.one_of(st.text(max_size=40), st.lists(st.sampled_from(NASTY), max_size=6).map(' '.join))
@@ -20,7 +19,8 @@ nfd = lambda t: unicodedata.normalize('NFD', t)
 
 def shown(text):
     "The characters of a text that have a shape"
-    return ''.join(c for c in text if not c.isspace() and (ord(c) not in FORMAT or ord(c) in SHAPED))
+    return ''.join(c for c in text
+                   if not c.isspace() and (ord(c) not in FORMAT or ord(c) in SHAPED))
 
 @given(text)
 def test_no_visible_character_is_lost(t):
@@ -35,19 +35,18 @@ def test_no_visible_character_is_lost(t):
 
 @pytest.mark.parametrize('t,expected', [
     ("It's he'll we're I'd I'm they've", "It 's he 'll we 're I 'd I 'm they 've"),
-    ("can't won't DON'T isn’t", "ca n't wo n't DO N'T is n’t"),
-    ("ain'table n'to", "ain ' table n ' to"), ("10:30 3.14 1,250,000 v2.0", "10:30 3.14 1,250,000 v2.0"),
-    ("well-known e.g. end.", "well-known e.g . end ."), ('"Yes," he said.', '" Yes , " he said .'),
-    ("wait... what -- no", "wait ... what -- no"), ("the <unk> <UNK>", "the <unk> <UNK>"),
-    ("हिन्दी में", "हिन्दी में"), ("cafe\u0301's café's ne\u0301e's", "cafe\u0301 's café 's ne\u0301e 's"),
-    ("«ιδού» (ι) DON'T <Unk>", "« ιδού » ( ι ) DO N'T <Unk>"),
+    ("can't won't DON'T isn’t n'to", "ca n't wo n't DO N'T is n’t n ' to"),
+    ("10:30 3.14 1,250,000 v2.0 e.g. end.", "10:30 3.14 1,250,000 v2.0 e.g . end ."),
+    ('"Yes," he... -- well-known <unk>', '" Yes , " he ... -- well-known <unk>'),
+    ("cafe\u0301's café's", "cafe\u0301 's café 's"), ("«ιδού» <Unk>", "« ιδού » <Unk>"),
     ("\u2260's =\u0338's", "\u2260 ' s =\u0338 ' s")])
 def test_word_tokenize(t, expected):
     assert word_tokenize(t, nfc=False) == expected.split(' ')
     assert word_tokenize(t) == to_nfc(expected).split(' ')
 
 def test_space_splits_at_blanks_tabs_and_line_ends_only():
-    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == ['a', 'b', 'c\u00a0d', '\u3000', 'e\x0bf']
+    assert space_tokenize(' a\tb\r\nc\u00a0d \u3000  e\x0bf\n') == ['a', 'b', 'c\u00a0d',
+                                                                    '\u3000', 'e\x0bf']
 
 # format characters, scripts
 
@@ -56,23 +55,24 @@ def test_each_format_character():
     for i in FORMAT:
         c = chr(i)
         if i in DIRECTION:
-            assert word_tokenize(f'{c}ab{c}cd{c} {c} 1,{c}250{c}. {c}') == ['abcd', '1,250', '.'], hex(i)
+            assert word_tokenize(f'{c}ab{c}cd{c} {c} 1,{c}250{c}. {c}') == ['abcd', '1,250',
+                                                                            '.'], hex(i)
             continue
         assert word_tokenize(f'the ab{c}cd.') == ['the', f'ab{c}cd', '.'], hex(i)
         if i in SHAPED:
             assert word_tokenize(f'a {c} {c}١٢') == ['a', c, f'{c}١٢']
             continue
         found = word_tokenize(f"{c}word{c} ({c}can't{c}) {c} «{c}it's{c}»")
-        if c == '\u200d': found = [token.rstrip(c) for token in found]      # it shapes the last letter
+        if c == '\u200d':
+            found = [token.rstrip(c) for token in found]      # it shapes the last letter
         assert found == "word ( ca n't ) « it 's »".split(), hex(i)
 
 @pytest.mark.parametrize('words', [
-    'می\u200cخواهم کتاب\u200cها را نمی\u200cبینم .',                 # Persian: ZWNJ
+    'می\u200cخواهم کتاب\u200cها را .',                 # Persian: ZWNJ
     'ක්\u200dරියා ශ්\u200dරී ලංකාව .',                    # Sinhala: ZWJ
     'അവന്\u200d നന്\u200dമ ക്\u200cഷ .',              # Malayalam: both, ZWJ at an end
-    'क्\u200dष हिन्\u200cदी .', 'ঐ র\u200d্যাম .', 'هـ\u200d ه\u200d .', 'ᠬᠠ\u180eᠠ .',
-    'co\u00adoperate Donau\u00addampf\u00adschiff .', 'word\u2060joiner f\u2061x 2\u2062x .',
-    '👩\u200d👩\u200d👧 👩🏽\u200d🚀 🏳️\u200d🌈 🧔🏻\u200d♂️ 👁️\u200d🗨️',
+    'क्\u200dष हिन्\u200cदी .', 'هـ\u200d ه\u200d .', 'co\u00adoperate word\u2060joiner .',
+    '👩\u200d👩\u200d👧 👩🏽\u200d🚀 🏳️\u200d🌈',
     '🏴\U000e0067\U000e0062\U000e0073\U000e0063\U000e0074\U000e007f 🇫🇷'])
 def test_format_characters_of_scripts(words):
     assert word_tokenize(words) == words.split(' ')
@@ -80,26 +80,22 @@ def test_format_characters_of_scripts(words):
     assert word_tokenize('\ufeff' + marked) == words.split(' ')
 
 KHMER = ['ភាសា', 'ខ្មែរ', 'ជា', 'ភាសា']
-LINE = '\u0e1c\u0e21\u0e0a\u0e37\u0e48\u0e2d\u0e08\u0e2d\u0e2b\u0e4c\u0e19\u0e04\u0e23\u0e31\u0e1a'   # a clause
 
 @pytest.mark.parametrize('t,tokens', [
     ('我喜欢北京。', list('我喜欢北京。')), ('カタカナです', list('カタカナです')),
-    ('我 喜欢 北京 。', ['我', '喜欢', '北京', '。']), ('我', ['我']),
+    ('我 喜欢 北京 。', ['我', '喜欢', '北京', '。']),
     ('iPhone手机2.5折', ['iPhone', '手', '机', '2.5', '折']),
     ('\u0e17\u0e35\u0e48\u0e19\u0e35\u0e48', ['\u0e17\u0e35\u0e48', '\u0e19\u0e35\u0e48']),
     ("I didn't .", ['I', 'did', "n't", '.']), ('한국어 문장', ['한국어', '문장']),
     ('\u200b'.join(KHMER), KHMER),                              # blanks without width
     ('ไทย\u200bไทย\u200bdeutsch\u200bไทย', ['ไทย', 'ไทย', 'deutsch', 'ไทย']),
-    ('cafe\u200f\u0301', ['caf\u00e9']),                        # NFC comes after marks of direction go
+    ('cafe\u200f\u0301', ['caf\u00e9']),              # NFC comes after marks of direction go
     ("did\u00adn't", ['did', "n't"])])
 def test_scripts_with_and_without_blanks(t, tokens): assert word_tokenize(t) == tokens
 
 def test_letters_of_scripts_without_blanks():
-    assert len(word_tokenize(f'{LINE} {LINE}')) > 10            # two clauses are no two words
     assert char_tokenize('我 喜欢 北京 。') == list('我喜欢北京。')
-    assert char_tokenize('well-known banks') == word_tokenize('well-known banks')
-    assert char_tokenize('\u200b'.join(KHMER)) == char_tokenize(''.join(KHMER)) == char_tokenize(' '.join(KHMER))
-    assert char_tokenize('ប\u200cំ\u200cមា') == ['ប\u200cំ', 'មា']      # a joiner within a syllable
+    assert char_tokenize('\u200b'.join(KHMER)) == char_tokenize(' '.join(KHMER))
 
 # NFC
 
@@ -108,7 +104,7 @@ pieces = st.one_of(st.sampled_from(composable), st.sampled_from(
     [*"ndtsé.,:-'’ 1A=<…", "n't", "'s", "'ll", '--', '<unk>', '\u0301', '\u0323']))
 
 @given(st.lists(pieces, max_size=12).map(''.join))
-@settings(max_examples=500)
+@settings(max_examples=150)
 def test_composed_and_decomposed_letters_are_the_same_text(t):
     for tokenize in (space_tokenize, word_tokenize, char_tokenize):
         assert tokenize(to_nfc(t)) == tokenize(nfd(t)) == tokenize(t)
@@ -141,7 +137,7 @@ odd = [*composable, *'\u0344\u0340\u212b\u0f73\u0f81\u0958\u1112\u1161\u11ab\ud5
        '\u0dd9\u0dca\u3099\u304b\u0338=<a 1.\u200f\u00ad\u200d\u0301\u0323\u093c\ufb1d\uf900']
 
 @given(st.one_of(st.lists(st.sampled_from(odd), max_size=12).map(''.join), text))
-@settings(max_examples=500)
+@settings(max_examples=150)
 def test_offsets_find_the_tokens_of_any_text(t):
     t = to_nfc(t)
     if t.translate(DROPPED) != to_nfc(t.translate(DROPPED)): return      # a mark was in between
@@ -169,15 +165,3 @@ def test_get_tokenizer():
 def test_what_returns_no_tokens_of_one_text_is_refused(wrong):
     "fastai's take a list of texts; in a text they would take each letter for one"
     with pytest.raises(TypeError, match='one text'): get_tokenizer(wrong)('the bank')
-
-@pytest.mark.parametrize('values', [
-    'a', b'a', 3, None, {'a': 1}, {'a'}, pd.DataFrame(dict(text=['a'])), np.zeros((2, 2)),
-    Dataset.from_dict(dict(text=['a']))], ids=lambda v: type(v).__name__)
-def test_what_is_no_list_of_sentences(values):
-    "Lists of all forms are asked at each door, see `test_places`"
-    with pytest.raises(TypeError, match=type(values).__name__): check_sentences(values)
-    if not isinstance(values, str):
-        with pytest.raises(TypeError, match='Sentence 1 '): split_texts(blanks, ['a', values])
-
-def test_a_series_may_be_labelled_like_a_table():
-    assert split_texts(blanks, pd.Series(['a b', ''], ['columns', 'column_names'])) == [['a', 'b'], ['']]

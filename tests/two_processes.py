@@ -48,7 +48,8 @@ def train(name, dls, epochs=2, lr=1e-2, cbs=()):
     set_seed(1)
     watch = Watch()
     learn = bilm_learner(dls, CONFIGS[name], bf16=False, cbs=[watch, *cbs])
-    with learn.no_bar(), learn.no_logging(), several_processes(learn): learn.fit_one_cycle(epochs, lr)
+    with learn.no_bar(), learn.no_logging(), several_processes(learn):
+        learn.fit_one_cycle(epochs, lr)
     assert not any(isinstance(tfm, OwnRows) for dl in dls.loaders for tfm in dl.after_batch.fs)
     return dict(
         losses=[float(loss) for loss in learn.recorder.losses], grad=watch.grad, rows=watch.rows,

@@ -51,7 +51,6 @@ TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate 
 MASKED_SHARE, TUNE_SEED = .3, 1000
 
 class Cells(dict):
-    "Figures by name, in a file"
     def __init__(self, file):
         super().__init__(read_figures(file, {}) if file else {})
         self.file = file
@@ -78,7 +77,6 @@ class NormFirst(STUDY.Block):
         return self.last(x + self.alone(self.norm2(x)))
 
 def norms_first(model):
-    "Make the blocks of an attention model `NormFirst`"
     for blocks in (model.lstm.fwd, model.lstm.bwd):
         for i,block in enumerate(blocks):
             block.__class__ = NormFirst
@@ -86,7 +84,6 @@ def norms_first(model):
             block.last = nn.LayerNorm(model.lstm.width) if last else nn.Identity()
 
 def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
-    "(learner, what it took); `change` is given the model before it has learned anything"
     set_seed(seed)
     for dl in dls: dl.rng.seed(seed)
     budget = TimeBudget(seconds, time.process_time)
@@ -153,17 +150,14 @@ def control(train, dev):
     return [[(s.tokens, [by[w] for w in s.tokens]) for s in o] for o in (train, dev)]
 
 def positions_of(*parts):
-    "The how manieth word of its sentence is it?"
     return [[(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in o] for o in parts]
 
 def tagged(train, test, elmo, cache, seed, **kwargs):
-    "Accuracy of a tagger that has nothing but ELMo's vectors"
     learn = CURVES.train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0,
                                 cache=cache, device='cpu', **kwargs)
     return learn.recorder.values[-1][2]
 
 class Toy:
-    "The toy language and what is asked of models of it"
     def __init__(self, cells, a):
         self.cells, self.a, self.n = cells, a, 4 if a.quick else 1
         self.corpus = toy_corpus(n_train=a.sentences, n_valid=1000, n_test=2000, n_unseen=1)
@@ -181,7 +175,6 @@ class Toy:
         return config, tuned(self.cells, key, design, self.dls, config, self.a.seconds/4, change)
 
     def measure(self, model, seed):
-        "All that is asked of a trained model"
         n, gold, res = self.n, self.gold, {}
         if model.config.goal == 'next':
             res['perplexity'] = evaluate(model, self.batches(gold['test'][::n]))

@@ -52,7 +52,6 @@ def loaders(corpus, bs, vocab=None):
                                        vocab=vocab, seed=42, device='cpu')
 
 def train_box(folder):
-    "The model of the box, from its text; goes on where it was stopped"
     set_seed(42)
     dls, run = loaders(english(), RECIPE['bs']), Path(f'{folder}.run')
     learn = bilm_learner(dls, CONFIG, cbs=Checkpoints(run))
@@ -69,7 +68,6 @@ def train_box(folder):
 # what a trained model is measured by
 
 def perplexities(lm, vocab, toks):
-    "Forward and backward, sentence by sentence, by split"
     types, res = TokenTypes(vocab, ByteCharVocab(lm.config.max_chars)), {}
     for k in HELD:
         ppl = evaluate(lm, SentenceDataLoader(EncodedText(toks[k], types), bs=64))
@@ -84,7 +82,6 @@ def counting(vocab, toks):
     return {k: [kn.perplexity(ids[k]) for kn in models] for k in HELD}
 
 def read(corpus, vocab, some):
-    "Tokenised sentences by split, and what there is of them"
     tok = get_tokenizer(corpus.tokenizer)
     toks = {k: [tok(s) for s in v[::some]] for k,v in corpus.splits.items()}
     about = {k: dict(sentences=len(v), words=sum(map(len, v)),
@@ -99,13 +96,11 @@ def probed(table):
     return dict(rows=rows, **table.attrs)
 
 def tags(elmo, every=1, max_tokens=100_000):
-    "Universal tags of UD-EWT: a linear probe on each layer"
     gold = treebank('UD_English-EWT').gold
     return probed(probes.linear_probe(elmo, gold['train'], gold['valid'][::every], seeds=1,
                                       share=1., max_tokens=max_tokens))
 
 def senses(elmo, n=3000):
-    "Senses of the toy corpus's ambiguous words: the nearest mean"
     gold = toy_corpus(n_train=n, n_valid=n//3, n_test=1, n_unseen=1).gold
     return probed(probes.sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.))
 
@@ -134,7 +129,6 @@ def sentiment(elmo, some, epochs, seeds):
     return dict(**res, commonest=commonest, **n, epochs=epochs, normalised=True)
 
 def measure(folder, quick):
-    "All figures of a trained model"
     start, (lm, vocab) = time.perf_counter(), load_bilm(folder)
     elmo, small = Elmo(lm, vocab).eval(), box_of(lm, vocab)
     boxed = Elmo(small, vocab).eval()
@@ -159,7 +153,6 @@ def measure(folder, quick):
                                   threads=torch.get_num_threads()))
 
 def box_of(lm, vocab):
-    "The model as it comes out of the box"
     with tempfile.TemporaryDirectory() as tmp:
         return load_bilm(write_files(tmp, *box.pack(lm, vocab, lm.config.name)))[0]
 

@@ -38,7 +38,6 @@ COUNTED = {'TF-IDF, logistic regression': dict(token_pattern=r'\S+'),
            'TF-IDF of letters, logistic regression': dict(analyzer='char', ngram_range=(1, 5))}
 
 class Reviews:
-    "SST-2's sentences and a backbone"
     def __init__(self, model='mini-en', quick=False):
         self.rows = {k: [(s.text, s.label) for s in v] for k,v in sst2().gold.items()}
         if quick:
@@ -48,7 +47,6 @@ class Reviews:
         self.cache = LayerCache()
 
     def phase1(self, seed, elmo=None, cache=None, epochs=PHASE1['epochs'], lr=PHASE1['lr'], **kw):
-        "A classifier on the frozen backbone"
         if cache is None: cache = self.cache
         set_seed(seed)
         dls = review_loaders(self.rows, bs=32, char_vocab=self.elmo.char_vocab)
@@ -66,7 +64,6 @@ class Reviews:
 def last(learn): return learn.recorder.values[-1][-1]
 
 def counts(rows):
-    "Accuracy of logistic regressions on dev, and of the last one on test, by name"
     (x, y), (vx, vy), (tx, ty) = ([list(o) for o in zip(*rows[k])]
                                   for k in ('train', 'valid', 'test'))
     found = {}
@@ -84,8 +81,10 @@ def static(rows, more=()):
     train, valid = ([space_tokenize(line) for line in lines] for lines in ([*x, *more], vx))
     vocab = WordVocab.build(train, min_freq=2, max_vocab=30_000)
     set_seed(0)
-    dls = DataLoaders(*(ELMODataLoader([[2, *vocab.encode(words), 3] for words in sents], vocab=vocab,
-                                       bs=1024, shuffle=sents is train) for sents in (train, valid)))
+    dls = DataLoaders(*(ELMODataLoader([[2, *vocab.encode(words), 3] for words in sents],
+                                       vocab=vocab,
+                                       bs=1024, shuffle=sents is train) for sents in (train,
+                                                                                      valid)))
     learn = cbow_learner(dls, dim=100)
     quietly(learn, 'fit_one_cycle', 1, 1e-2)
     vectors = word_vectors(learn)

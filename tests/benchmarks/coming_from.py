@@ -18,7 +18,6 @@ ABSENT = """_jsonnet base58 boto3 cached_path checklist dill fairscale google hu
     more_itertools nltk sacremoses tensorboardX termcolor torchvision transformers wandb""".split()
 
 class Empty:
-    "What an absent package has, whatever it is called"
     def __init__(self, *args, **kwargs): pass
     def __call__(self, *args, **kwargs): return args[0] if args else None
 
@@ -30,7 +29,6 @@ class EmptyPackage(types.ModuleType):
         return type(name, (Empty,), {})
 
 class Finder:
-    "Finds the packages in ABSENT"
     def find_spec(self, name, path=None, target=None):
         if name.split('.')[0] not in ABSENT: return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
@@ -38,7 +36,6 @@ class Finder:
     def exec_module(self, module): pass
 
 def import_allennlp():
-    "AllenNLP's class, and its function of char ids"
     sys.meta_path.insert(0, Finder())
     from allennlp.modules.elmo import Elmo, batch_to_ids
     return Elmo, batch_to_ids
@@ -55,7 +52,6 @@ def with_marks(elmo, sents):
     return [h[:, 1:-1]*inner[..., None] for h in vectors]
 
 def compare(theirs_class, ids, folder, lm, sents):
-    "How far AllenNLP's vectors are from ours"
     from elmo_fastai.elmo import Elmo
     files = [str(folder/name) for name in ('options.json', 'weights.hdf5')]
     def theirs(**kwargs): return theirs_class(*files, 2, **kwargs).eval()

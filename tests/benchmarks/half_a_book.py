@@ -31,7 +31,6 @@ DROPOUTS = 0., .3
 LR = 5e-3
 
 def half_a_book():
-    "The first half of the book to train on, and the sentences after it"
     book, = [book for book in books.BOOKS if book.name == BOOK]
     text = ''.join(lines_of(books.book_file(book, local_copy('novels'))))
     sents = books.book_sentences(text, book.start)
@@ -56,7 +55,6 @@ class Note(Callback):
         log(row)
 
 def run(corpus, dropout, seed, epochs):
-    "Train one model: its loaders, and a row per pass"
     set_seed(seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=16, seq_len=32, min_freq=2,
                                       seed=seed, device='cpu')

@@ -15,11 +15,9 @@ RESULTS = ROOT/'nbs'/'results'
 for folder in (ROOT/'tests', ROOT): sys.path.insert(0, str(folder))       # whichever is installed
 
 def several(kind):
-    "The annotation of an option with several values"
     return Annotated[kind, dict(nargs='+')]
 
 def new_process():
-    "A process of its own: `submit(f, *args).result()`"
     return ProcessPoolExecutor(1, get_context('spawn'))
 
 def in_process(f, *args):
@@ -44,7 +42,6 @@ def turns(
 def medians(found): return {name: median(figures) for name,figures in found.items()}
 
 def seconds(f, clock=time.perf_counter):
-    "How long a call takes"
     start = clock()
     f()
     return clock() - start
@@ -56,7 +53,6 @@ def peak_gb():
 # Figures
 
 def processor():
-    "The processor's name, as it names itself"
     info = Path('/proc/cpuinfo')
     names = re.findall(r'model name\s*: (.*)', info.read_text() if info.exists() else '')
     return names[0] if names else platform.processor() or platform.machine()

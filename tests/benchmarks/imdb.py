@@ -70,7 +70,6 @@ def spread(scores): return scores.std() or 1
 def plain(text): return ' '.join(text.replace('<br />', ' ').split())
 
 class Reviews:
-    "The parts of IMDb: texts, tokens, labels"
     def __init__(self, most=None):
         folder, names = local_copy('imdb'), dict(train='train', test='test', unsup='unsupervised')
         def local(k): return pd.read_parquet(folder/f'{k}.parquet')
@@ -85,7 +84,6 @@ class Reviews:
         self.kept = {}
 
     def some(self, n, seed, among):
-        "`n` training reviews, as many of each class; a smaller draw is a part of a larger one"
         return balanced(n, [*str(seed).encode()], among, self.labels['train'])
 
     def draw(self, n, seed):
@@ -132,7 +130,6 @@ class Reviews:
         return [o for i,o in enumerate(texts) if i not in seen | held], about
 
 def cut(tokens, head=WORDS[0], tail=WORDS[1]):
-    "A long review without its middle"
     return tokens if len(tokens) <= head + tail else tokens[:head] + tokens[len(tokens)-tail:]
 
 def go_on(folder, quick):
@@ -155,7 +152,6 @@ def go_on(folder, quick):
     write_figures(folder.with_suffix('.json'), about)
 
 class OnlyWords(BesideWords):
-    "The classifier with vectors of words, without those of its backbone"
     def __init__(self, *args, words, proj_dim=128, **kwargs):
         super().__init__(*args, words=words, proj_dim=proj_dim, **kwargs)
         self.proj = nn.Sequential(nn.Linear(words, proj_dim), nn.ReLU())
@@ -186,7 +182,6 @@ class Run:
     def fill(self, part, keys, make): fill(self.d[part], keys, make, self.save)
 
     def backbone(self, side, seed=0):
-        "A frozen `Elmo`"
         if side in (None, 'box'): return self.box
         key = side, seed % N_RANDOM
         if side == 'random' and key not in self.made:
@@ -220,7 +215,6 @@ class Run:
         return self.regression(self.features(side, seed, pools), train, C, test)
 
     def right(self, scores, split, places):
-        "The share of these reviews that `scores` put on their side of zero"
         return float(np.mean((scores > 0) == self.reviews.labels[split][places]))
     def right_valid(self, scores): return self.right(scores, 'train', self.reviews.valid)
 
@@ -326,7 +320,6 @@ class Run:
         return dict(found, seconds=round(time.perf_counter() - start, 1))
 
     def found(self, scores, n):
-        "Accuracy on the test reviews; `part`, on those that the two phases are asked, where fewer"
         right, asked = (scores > 0) == self.reviews.labels['test'], self.asked(n)
         part = dict(part=round(float(right[asked].mean()), 4)) if len(asked) < len(right) else {}
         return dict(accuracy=round(float(right.mean()), 4), test=len(right), **part)
@@ -355,7 +348,6 @@ class Run:
         self.fill('pooling', [dict(side=s, pool=o) for s in self.sides() for o in names], make)
 
     def reading(self, n=1000):
-        "How much of a review is read: frozen, box"
         r, draws = self.reviews, [self.reviews.draw(n, d) for d in OTHER]
         need = np.unique(np.concatenate([*draws, r.valid]))
         toks, y = [r.tokens('train')[i] for i in need], r.labels['train'][need]

@@ -25,7 +25,6 @@ def with_python(*packages):
     return dict(python=platform.python_version()) | {name: version(name) for name in packages}
 
 def size_of(folder):
-    "Megabytes of a model's folder, as it is and as an archive"
     files = sorted(f for f in Path(folder).rglob('*') if f.is_file())
     with tempfile.TemporaryFile() as file:
         with zipfile.ZipFile(file, 'w', zipfile.ZIP_DEFLATED) as archive:
@@ -42,7 +41,6 @@ class Regression:
     def predict(self, texts, bs): return self.head.predict(self.vectors(texts, bs))
 
 class Counts(Regression):
-    "TF-IDF of words and of pairs of words"
     how = dict(token_pattern=r'\S+', ngram_range=(1, 2))
     def __init__(self):
         from sklearn.feature_extraction.text import TfidfVectorizer
@@ -54,11 +52,9 @@ class Counts(Regression):
     def vectors(self, texts, bs): return self.tfidf.transform(texts)
 
 class Letters(Counts):
-    "TF-IDF of two to five letters inside words"
     how = dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)
 
 class Ours(Regression):
-    "The library: the mean over a sentence of the mixed layers"
     def __init__(self, model='mini-en', bf16=False):
         import torch
         from elmo_fastai.practice.embed import load_elmo
@@ -138,7 +134,6 @@ SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box, classifier': O
          'minilm': MiniLM, 'simple-elmo': SimpleElmo}
 
 def answer(side, do, out=None, **request):
-    "Do what a request says: its `do`, and what that needs"
     if do == 'about': return side.about
     if do == 'fit': return side.fit(**request)
     if do == 'predict':       # seconds of processor time
@@ -148,7 +143,6 @@ def answer(side, do, out=None, **request):
     else: np.savez(out, *found)
 
 def serve(name, *args):
-    "Answer requests until there are none"
     answers = os.fdopen(os.dup(1), 'w')
     os.dup2(2, 1)                        # what packages print must not stand among the answers
     side = SIDES[name](*args)
@@ -156,7 +150,6 @@ def serve(name, *args):
         print(json.dumps(answer(side, **json.loads(line))), file=answers, flush=True)
 
 class Side:
-    "A side in a process of its own; call it with a request"
     def __init__(self, name, *args, python=None):
         env = environment() | ONE_THREAD | QUIET
         if python: env['PYTHONPATH'] = ''

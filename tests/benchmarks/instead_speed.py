@@ -29,7 +29,6 @@ SMALL = 'counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm'
 AI2 = dict(small=32, original=8)           # sentences a turn; SMALL: 128
 
 def start_all(sentence_python, tf_python, folder, sizes):
-    "The sides by name, and how many sentences each has a turn"
     sides, many = {}, {}
     for name in SMALL:
         if name == 'minilm' and not sentence_python: continue
@@ -47,7 +46,6 @@ def start_all(sentence_python, tf_python, folder, sizes):
     return sides, many
 
 def measure(sides, many, reps, texts, labels, single=4):
-    "The rows after all turns; `single` sentences a turn come one by one"
     for name,side in sides.items():
         n = 100 if name in SMALL else 16
         side('fit', texts=texts['train'][:n], labels=labels[:n])
@@ -69,7 +67,6 @@ def measure(sides, many, reps, texts, labels, single=4):
     return rows
 
 def fixture(folder, tf_python):
-    "How far simple-elmo's vectors are from ours, for AI2's test sentences"
     sents = [text.split() for group in json.loads((folder/'sentences.json').read_text())
              for text in group]
     ours = Elmo.from_ai2(folder/'options.json', folder/'lm_weights.hdf5').embed(sents, 'all')

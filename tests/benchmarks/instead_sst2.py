@@ -15,7 +15,8 @@ import numpy as np, torch
 from fastcore.script import call_parse
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold
+from sklearn.model_selection import GridSearchCV, StratifiedKFold
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from harness import RESULTS, log, processor, write_figures
 from elmo_fastai.all import Elmo
@@ -24,8 +25,7 @@ from instead_sides import Side, with_python
 from learners import balanced
 from sst2 import sst2
 
-# rows of vectors and of counts have a length of about 1
-CS = [10.**e for e in range(-1, 5)]
+CS = 10.**np.arange(-1, 5)     # for rows with a length of about 1
 # vectors to counts, in a sum of what both say
 SHARES = {'1 to 3': .25, '1 to 1': .5, '3 to 1': .75}
 CHOOSE = 3                                       # draws that choose
@@ -35,59 +35,24 @@ LETTERS = {'2 to 5 letters': dict(analyzer='char_wb', ngram_range=(2, 5), min_df
 POOLS = {'mean': ['mean'], 'max': ['max'], 'mean and max': ['mean', 'max']}
 
 class Text:
-    "All sentences in a row, with the places of each part"
     def __init__(self, step=1):
         parts = {k: [(row.text, int(row.label)) for row in rows][::step]
                  for k,rows in sst2().gold.items()}
-        self.texts = [text for rows in parts.values() for text,_ in rows]
+        self.texts = np.array([text for rows in parts.values() for text,_ in rows], object)
         self.labels = np.array([label for rows in parts.values() for _,label in rows])
         ends = np.cumsum([len(rows) for rows in parts.values()])
         self.places = {k: np.arange(end - len(parts[k]), end) for k,end in zip(parts, ends)}
 
     def draw(self, n, seed):
-        """Places of `n` training sentences, as many of each class; a smaller draw is part of a
-        larger one"""
         train = self.places['train']
         return train if n >= len(train) else balanced(n, seed, train, self.labels)
 
-class Counts:
-    "Counts of texts, weighed as the training part says"
-    def __init__(self, texts, kind): self.texts, self.kind = texts, kind
-    def fit(self, places):
-        self.tfidf = TfidfVectorizer(sublinear_tf=True, **self.kind)
-        self.tfidf.fit([self.texts[i] for i in places])
-        return self
-    def rows(self, places): return self.tfidf.transform([self.texts[i] for i in places])
-
-class Vectors:
-    "Vectors [N, D], each number standardised by the training part, and then divided by √D"
-    def __init__(self, vectors): self.vectors = vectors
-    def fit(self, places):
-        self.scaler = StandardScaler().fit(self.vectors[places])
-        self.basis = None
-        # what a regression learns lies in the span of its rows: N numbers do for D > N
-        if len(places) < self.vectors.shape[1]: self.basis = np.linalg.qr(self.rows(places).T)[0]
-        return self
-    def rows(self, places):
-        rows = self.scaler.transform(self.vectors[places])/np.float32(self.vectors.shape[1]**.5)
-        return rows if self.basis is None else rows @ self.basis
-
-class Head:
-    "Logistic regression with the C that is best in parts of the training part"
-    def __init__(self, features, y, train):
-        folds = StratifiedKFold(5 if len(train) <= 1000 else 3, shuffle=True,
-                                random_state=0).split(train, y[train])
-        right = np.mean([self.scores(features, y, train[i], train[j]) for i,j in folds], 0)
-        self.C = CS[right.argmax()]
-        self.features = features.fit(train)
-        self.model = LogisticRegression(C=self.C, max_iter=500).fit(features.rows(train), y[train])
-    def scores(self, features, y, train, held):
-        "The accuracy on `held` for each C"
-        features.fit(train)
-        x, other = features.rows(train), features.rows(held)
-        model = LogisticRegression(max_iter=500, warm_start=True)
-        return [model.set_params(C=C).fit(x, y[train]).score(other, y[held]) for C in CS]
-    def __call__(self, places): return self.model.decision_function(self.features.rows(places))
+def head(features, x, y, train):
+    "Logistic regression on features of `x`, with the C that is best in parts of the training part"
+    model = make_pipeline(features, LogisticRegression(max_iter=500))
+    grid = dict(logisticregression__C=CS/(x.shape[1] if x.ndim > 1 else 1))
+    folds = StratifiedKFold(5 if len(train) <= 1000 else 3, shuffle=True, random_state=0)
+    return GridSearchCV(model, grid, cv=folds).fit(x[train], y[train])
 
 class Run:
     def __init__(self, sentence_python, draws, quick):
@@ -102,33 +67,34 @@ class Run:
                           sentences={k: len(v) for k,v in self.places.items()})
 
     def minilm(self):
-        "Vectors of all sentences"
         with (tempfile.TemporaryDirectory() as tmp,
               Side('minilm', python=self.sentence_python) as side):
-            side('vectors', texts=self.text.texts, bs=32, out=f'{tmp}/v.npy')
+            side('vectors', texts=[*self.text.texts], bs=32, out=f'{tmp}/v.npy')
             return np.load(f'{tmp}/v.npy')
 
     @cache
     def layers(self, pool):
-        "Pooled vectors of all layers, [sentences, layers, numbers]"
         vectorizer = ElmoVectorizer(self.elmo, layers='all', pool=pool).fit(None)
         return vectorizer.transform(self.text.texts).reshape(len(self.y), self.elmo.n_layers, -1)
 
     def pooled(self, layers, pools):
         parts = [self.layers(pool)[:, layers].reshape(len(self.y), -1) for pool in pools]
-        return Vectors(np.concatenate(parts, 1))
+        return np.concatenate(parts, 1)
 
     @cache
     def variants(self, side):
-        "Name → features, of what may be chosen"
+        "Name → (features, what they are made of), of what may be chosen"
         kinds = dict(counts=COUNTS, letters=LETTERS).get(side)
-        if kinds: return {name: Counts(self.text.texts, kind) for name,kind in kinds.items()}
-        if side == 'minilm': return {'the sentence vector': Vectors(self.minilm())}
-        if side == 'static':
-            return {f'layer 0, {pool}': self.pooled([0], pools) for pool,pools in POOLS.items()}
-        found = {f'all layers, {k}': self.pooled([0, 1, 2], pools) for k,pools in POOLS.items()}
-        return found | {f'layer {i}, mean and max': self.pooled([i], POOLS['mean and max'])
-                        for i in (1, 2)}
+        if kinds: return {name: (TfidfVectorizer(sublinear_tf=True, **kind), self.text.texts)
+                          for name,kind in kinds.items()}
+        if side == 'minilm': found = {'the sentence vector': self.minilm()}
+        elif side == 'static':
+            found = {f'layer 0, {k}': self.pooled([0], pools) for k,pools in POOLS.items()}
+        else:
+            found = {f'all layers, {k}': self.pooled([0, 1, 2], o) for k,o in POOLS.items()}
+            found |= {f'layer {i}, mean and max': self.pooled([i], POOLS['mean and max'])
+                      for i in (1, 2)}
+        return {name: (StandardScaler(), vectors) for name,vectors in found.items()}
 
     def choice(self, side, n):
         return next(c['name'] for c in self.found['chosen']
@@ -160,8 +126,9 @@ class Run:
             variants = {name: variants[name]}
         train = [self.text.draw(n, d) for d in range(1 if n == self.all else self.draws)]
         def said(name, part):
-            head = Head(variants[name], self.y, part)
-            return head(self.places['valid']), head(self.places['test'])
+            features, x = variants[name]
+            model = head(features, x, self.y, part)
+            return [model.decision_function(x[self.places[k]]) for k in ('valid', 'test')]
         heads = {name: [said(name, part) for part in train[:CHOOSE]] for name in variants}
         dev = {name: np.mean([self.right(valid, 'valid').mean() for valid,_ in found])
                for name,found in heads.items()}

@@ -15,7 +15,6 @@ TABLE = ROOT/'nbs'/'data'/'ladder.csv'
 COLUMNS = ['model', 'forward', 'backward', 'parameters', 'seconds', 'writes1', 'writes2', 'writes3']
 
 def rungs_of(lesson):
-    "The rows of a lesson, by running it"
     [file] = ROOT.glob(f'nbs/course/{lesson}_*.ipynb')
     nb = nbformat.read(file, 4)
     told = nbformat.v4.new_code_cell('import json\nprint(json.dumps(rungs, default=float))')

@@ -16,7 +16,6 @@ from made import quietly
 ADAMW = partial(TorchOptimizer, opt=torch.optim.AdamW, betas=(.9, .99), fused=True)
 
 class NoValidation(Callback):
-    "The end is enough"
     def before_validate(self): raise CancelValidException
 
 def unfreeze(learn, to, rate, epochs, **kw):
@@ -70,12 +69,10 @@ def classifier_learner(dls, elmo, words=0, **kwargs):
 def as_table(rows): return pd.DataFrame(rows, columns=['text', 'label'])
 
 def review_loaders(rows, **kwargs):
-    "Loaders of (text, label) by split, with blanks between the words of a text"
     return ClassifyDataLoaders.from_df(as_table(rows['train']), as_table(rows['valid']),
                                        tokenizer='space', device='cpu', **kwargs)
 
 def accuracy_on(learn, rows):
-    "The accuracy on other rows"
     dl = learn.dls.test_dl(as_table(rows), with_labels=True)
     return float(quietly(learn, 'validate', dl=dl)[-1])
 

@@ -66,7 +66,6 @@ def trigram(corpus, backward):
     return KneserNey(3, backward=backward).fit(train).perplexity(valid)
 
 def card_of(lm, vocab, settings):
-    "The model's card, with its figures"
     corpus = toy_corpus(n_train=20_000)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', vocab=vocab, device='cpu')
     texts = generate(lm, vocab, lm.char_vocab, ['']*3, seed=0)

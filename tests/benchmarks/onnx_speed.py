@@ -32,7 +32,6 @@ MODELS = {'mini-en': lambda: Elmo.from_pretrained('mini-en'),
           'ai2 original': lambda: Elmo(random_model('original'))}
 
 def sentences(least=5, most=60):
-    "Sentences of WikiText-2's validation part as lists of words"
     lines = [line for line in wikitext2().valid if not line.startswith('=')]
     sents = [o.split() for line in lines for o in re.findall(r'.*?(?: \.(?: |$)|$)', line)]
     return [sent for sent in sents if least <= len(sent) <= most]
@@ -43,7 +42,6 @@ def session(file):
     return onnxruntime.InferenceSession(str(file), o, providers=['CPUExecutionProvider'])
 
 def measure(elmo, file, sents, bs, reps):
-    "Milliseconds a batch of both sides"
     run, rng = session(file), np.random.default_rng(0)
     n = 16 if bs == 1 else 2
     picked = rng.permutation(len(sents))[:n*bs]
@@ -76,13 +74,11 @@ onnxruntime.InferenceSession(sys.argv[1], o).run(None, {'chars': chars})
 ''')
 
 def start(side, file):
-    "Seconds of processor time from nothing to vectors"
     code = START[side] + 'import time; print(time.process_time())'
     return float(subprocess.run([sys.executable, '-c', code, str(file)], env=environment(),
                                 capture_output=True, text=True, check=True).stdout)
 
 def installed(package):
-    "Megabytes of a package's folder"
     folder = Path(importlib.util.find_spec(package).origin).parent
     return sum(f.stat().st_size for f in folder.rglob('*') if f.is_file())/1e6
 

@@ -49,7 +49,6 @@ bear: A brown bear came out of the forest . | I can not bear this pain .
 """
 
 def plain(table):
-    "A table as JSON has it"
     rows = {k: {c: round(float(v), 4) if math.isfinite(v) else None for c,v in r.items()}
             for k,r in table.to_dict('index').items()}
     return dict(rows=rows, **table.attrs)
@@ -58,7 +57,6 @@ def toy_gold(n, n_valid=0):
     return toy_corpus(n_train=n, n_valid=n_valid, n_test=0, n_unseen=0).gold
 
 def senses(elmo, *data, seeds, ways=('mean', '1nn')):
-    "Tables of the sense probe by name"
     names = dict(zip(('mean', '1nn'), ('nearest mean', 'nearest example')))
     return {f'sense, {names[how]}': plain(STUDY.sense_probe(elmo, *data, how=how, seeds=seeds))
             for how in ways}
@@ -66,7 +64,6 @@ def senses(elmo, *data, seeds, ways=('mean', '1nn')):
 # the toy language
 
 def toy(elmos, n=12_000, n_valid=2_000, seeds=3):
-    "Tags and senses, layer by layer"
     gold = toy_gold(12_000, n_valid)
     data = gold['train'][:n], gold['valid']
     return [{'part of speech': plain(STUDY.linear_probe(elmo, *data, seeds=seeds))}
@@ -80,7 +77,6 @@ class View:
         return (self.of(v) for v in self.elmo.embed_iter(sents, 'all'))
 
 def half_of(elmo, backward):
-    "The vectors of one direction: zeros in place of the other"
     half = elmo.dim//2
     def zero(v):
         v = v.copy()
@@ -112,7 +108,6 @@ def purity(elmos, pools=POOLS, ks=KS):
 # English
 
 def english(elmo):
-    "Twelve words in sentences that we wrote"
     return senses(elmo, STUDY.read_senses(ROOT/'nbs'/'data'/'senses_en.csv'), seeds=20)
 
 def real_sentences():
@@ -223,13 +218,11 @@ def questions(train, dev):
             'position': (places(train), places(dev))}
 
 def ud(elmo, seeds=3, max_tokens=20_000):
-    "Parts of speech, words and positions in the treebank"
     gold = treebank('UD_English-EWT').gold
     return {name: plain(STUDY.linear_probe(elmo, *data, seeds=seeds, max_tokens=max_tokens))
             for name,data in questions(gold['train'], gold['valid']).items()}
 
 def timed(elmo, n=3_000, more=40_000):
-    "Seconds of each probe, 20,000 tokens to learn from, one seed; under a minute is asked"
     gold, res = toy_gold(n, 600), {}
     more = toy_gold(more)['train']         # one word in twenty has senses
     def run(name, f, *args, **kw):

@@ -22,7 +22,6 @@ SETTINGS = [*product([1], [False, True], [1e-3, 3e-3, 1e-2, 3e-2, 1e-1], SCHEDUL
             *product([3], [True], [3e-3, 1e-2, 3e-2], SCHEDULES)]
 
 def run(corpus, seed, passes, counts, lr, schedule):
-    "Perplexity of both directions after a training"
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=64, seed=seed, device='cpu')
     set_seed(seed)
     learn = bilm_learner(dls, bf16=False, from_counts=counts, cbs=NoValidation())

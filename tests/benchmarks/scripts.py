@@ -70,7 +70,6 @@ def load(name):
     return {split: some(gold[split], most) for split,most in MOST.items()}, remark
 
 def facts(name, gold, remark):
-    "What a treebank is like: sizes, lengths, shares of its test words"
     train, test = ([token for sent in gold[k] for token in sent.tokens] for k in ('train', 'test'))
     known = set(train)
     def share(found): return sum(found)/len(test)
@@ -86,7 +85,6 @@ def facts(name, gold, remark):
 # the rivals
 
 def features(tokens, i):
-    "What the linear model knows of a word: itself, its beginnings and ends, its neighbours"
     word = tokens[i]
     found = {f'word={word}': 1, f'length={min(len(word), 10)}': 1,
              f'digit={any(map(str.isdigit, word))}': 1,
@@ -107,7 +105,6 @@ def rows_of(sents):
 def tags_of(sents): return [tag for sent in sents for tag in sent.tags]
 
 def rivals(gold):
-    "Accuracy of the commonest tag and of the linear model on the test part"
     commonest = page('course/11_tagger').CommonestTag(gold['train'])
     vectorizer = DictVectorizer()
     def matrix(sents):
@@ -137,13 +134,11 @@ class Cycle(Callback):
         if self.train_iter >= self.steps: raise CancelFitException()
 
 def fit(learn, steps):
-    "Train for `steps` batches, whatever an epoch has"
     epochs = -(-steps//len(learn.dls.train))
     with learn.no_bar(), learn.no_logging(): learn.fit(epochs, RATE, cbs=Cycle(steps))
     assert learn.train_iter == steps, learn.train_iter
 
 def pretrain(gold, chars, seed, steps):
-    "A biLM of the training part's text, and its perplexity on the validation part"
     corpus = Corpus.from_gold('text', dict(train=gold['train'], valid=gold['valid']))
     set_seed(seed)
     dls = ElmoDataLoaders.from_corpus(corpus, kind='sentences', bs=16, min_freq=2, char_vocab=chars,

@@ -19,7 +19,6 @@ from harness import in_process, log, peak_gb, several
 SIDES = 'plain', 'full', 'adaptive', 'sampled'
 
 def train(side, seed, epochs, lines, cutoffs):
-    "One training: what came of it, as a dictionary"
     import torch
     from fastai.torch_core import set_seed
     from elmo_fastai import softmax

@@ -24,7 +24,6 @@ BINS = [(1, 1), (2, 2), (3, 4), (5, 8), (9, 16), (17, 32), (33, 10**9)]
 def ppl(nats): return float(np.exp(np.nanmean(nats)))
 
 def measure(corpus, minutes, tokens, w=128):
-    "Perplexities of all trainings and uses, and those of the forward direction by position"
     tok = get_tokenizer(corpus.tokenizer)
     sents = {k: [t for l in corpus.splits[k] if (t := tok(l))] for k in ('train', 'valid')}
     n = np.searchsorted(np.cumsum([len(o)+2 for o in sents['valid']]), tokens)

@@ -33,14 +33,12 @@ NETWORK = dict(lr=8e-3, words=64, chars=64, hidden=96, dropout=.3, elmo_dropout=
 SETTINGS = dict(NETWORK, seeds=3, epochs=4, steps=450, layers_steps=200, layers_share=.1, most=3600)
 
 class Taggers:
-    "What all trainings share: the text, the model, its vectors that were read"
     def __init__(self, settings, gold, quick=False):
         self.s, self.elmo, self.cache = settings, Elmo.from_pretrained('mini-en'), LayerCache(6000)
         self.train, self.dev = gold['train'], gold['valid'][::10 if quick else 1]
         self.labels = sorted({t for s in self.train + self.dev for t in s.tags})
 
     def learn(self, share, where, seed, steps, epochs=1, dev=None, **kw):
-        "(the number of sentences, a trained tagger)"
         some = STUDY.subset(self.train, share, seed)
         return len(some), STUDY.train_tagger(
             some, dev or self.dev, self.elmo, where, epochs=epochs, seed=seed, steps=steps,
@@ -68,7 +66,6 @@ class Taggers:
         return dict(sentences=n, score=best[1], steps=best[2])
 
     def curves(self, shares):
-        "The rows of the curve, of the layers and of the places"
         s, share, found = self.s, self.s['layers_share'], dict(curve=[], ablation=[], places=[])
         seeds = range(s['seeds'])
         fill(found['curve'], [dict(side=side, share=share, seed=seed, where=SIDES[side])
@@ -101,7 +98,6 @@ def phrase_of(h, rows):
     return first, last
 
 def noun_phrases(rows):
-    "BIO tags of the base noun phrases of a sentence"
     tags = ['O']*len(rows)
     for h,(_,upos,_,rel) in enumerate(rows):
         if upos not in ('NOUN', 'PROPN', 'PRON') or rel in INSIDE: continue
@@ -110,7 +106,6 @@ def noun_phrases(rows):
     return tags
 
 def phrase_sentences(path):
-    "The sentences of a CoNLL-U file with BIO tags of noun phrases"
     sents = []
     for block in path.read_text(encoding='utf-8').split('\n\n'):
         columns = [line.split('\t') for line in block.split('\n') if line[:1].isdigit()]
@@ -144,7 +139,6 @@ RUNGS = {
     'ELMo at the input, LSTM on words and letters': dict(where='input', chars=64)}
 
 def clues(sent):
-    "For each token: the words in its window, and their endings"
     padded = ['<s>', *sent.tokens, '</s>']
     for t in range(len(sent.tokens)):
         window = list(enumerate(padded[t:t+3]))
@@ -152,7 +146,6 @@ def clues(sent):
                                                     for n in (1, 2, 3) for k,w in window}
 
 class ToyTaggers:
-    "Sentences, the biLM and its layers"
     def __init__(self, draws=4):
         gold = toy_corpus(n_train=325_000, n_valid=2000, n_test=1, n_unseen=1000).gold
         sents = {tuple(s.tokens) for s in gold['train']}           # what `mini-toy` has read
@@ -163,7 +156,6 @@ class ToyTaggers:
         self.elmo, self.cache = Elmo.from_pretrained('mini-toy'), LayerCache(mb=6000)
 
     def guesser(self, rung, some, seed, steps):
-        "A function from sentences to tags"
         if rung == 'commonest tag':
             table = LESSON.CommonestTag(some)
             return lambda sents: [table(s.tokens) for s in sents]
@@ -178,7 +170,6 @@ class ToyTaggers:
         return lambda sents: [[t for _,t in o] for o in learn.tag([s.tokens for s in sents])]
 
     def row(self, draw, rung, sentences, steps=TOY_STEPS):
-        "The shares of right tags of a tagger"
         tag = self.guesser(rung, self.pool[600*draw:600*draw + sentences], draw, steps)
         right = [a == b for s,guess in zip(self.test, tag(self.test)) for a,b in zip(s.tags, guess)]
         unread = [a == b for s,guess in zip(self.unread, tag(self.unread))

@@ -33,7 +33,6 @@ def statistics(x, counts):
     return mean, (share*(x - mean)**2).sum(0)
 
 class BatchNorm(TokenNorm):
-    "Batch normalisation (Ioffe and Szegedy 2015) over occurrences"
     def forward(self, x, counts):
         if not self.training: return super().forward(x, counts)
         mean, var = statistics(x, counts)
@@ -70,12 +69,10 @@ def losses(model, dl):
     return {k: v/n for k,v in sums.items()}
 
 def two_groups(model):
-    "The parameters of the encoder, and the others"
     encoder, others = params(model.chars), {id(p) for p in params(model.chars)}
     return [encoder, [p for p in params(model) if id(p) not in others]]
 
 def bilm(dls, seed, kind, lr, encoder_lr=None):
-    "Losses of a biLM after one pass"
     torch.manual_seed(seed)
     learn = bilm_learner(dls, replace(ELMO_TINY, norm=kind != 'none'), bf16=False,
                          from_counts=False, splitter=two_groups)
@@ -96,7 +93,6 @@ class Neighbours(nn.Module):
                    for s,t in zip(scores, targets))/2
 
 def neighbours(dls, seed, kind, lr, epochs=2):
-    "Loss of `Neighbours` on held-out sentences"
     torch.manual_seed(seed)
     model, n = Neighbours(kind != 'none', len(dls.vocab)), epochs*len(dls.train)
     opt = torch.optim.AdamW(model.parameters())

@@ -23,7 +23,6 @@ BS, SEQ_LEN = 20, 128
 STATE = {}       # of the process of a side: its batches and its step
 
 def made_up(n, seed=42):
-    "`n` different words"
     rng, words = random.Random(seed), {}
     while len(words) < n:
         words[''.join(rng.choices('etaoinshrdlucmfwypvbgkqjxz', range(26, 0, -1),
@@ -65,7 +64,6 @@ def plain_encode(cnn, chars):
     return F.linear(x, cnn.proj.weight, cnn.proj.bias)
 
 def plain_nll(model, chars, fwd, bwd):
-    "Scores for all words at all positions, one direction after the other"
     import torch.nn.functional as F
     top = model.encode(chars)[-1]
     return [F.cross_entropy(model.head(model.drop(h)).flatten(0, 1), y.flatten(), ignore_index=0,
@@ -87,7 +85,6 @@ def make_model(plain, vocab):
     return model
 
 def make_step(side, vocab):
-    "A function that trains on one batch"
     import torch
     plain = side == 'plain'
     model, nll = make_model(plain, vocab), plain_nll if plain else library_nll
@@ -109,7 +106,6 @@ def begin(file, side, vocab):
     STATE['step'](batches[0])
 
 def turn(first, steps):
-    "Tokens a second of some steps"
     some = STATE['batches'][first:first + steps]
     n = sum(int((c[..., 0] != 0).sum()) for c,*_ in some)
     return n/seconds(lambda: [STATE['step'](batch) for batch in some])

@@ -14,7 +14,6 @@ TEXTS = {'hound': ROOT/'nbs'/'data'/'hound.txt', 'tiny_shakespeare': 'tiny_shake
 KEPT = ['perplexity_fwd', 'perplexity_bwd', 'trigram', 'trigram_bwd', 'steps', 'unknown']
 
 def train(text, minutes):
-    "Pretrain on a text: figures"
     from elmo_fastai.practice.command import pretrain
     from elmo_fastai.practice.learners import TimeBudget
     from elmo_fastai.text.corpora import CORPORA, text_corpus
