@@ -10,7 +10,6 @@ from elmo_fastai.all import (
     ByteCharVocab, CharCNN, ElmoDataLoaders, ElmoTransform, WordVocab, toy_corpus)
 from elmo_fastai.batches import EncodedText, TokenTypes
 from elmo_fastai.cbow import CBOW, ELMODataLoader, WordVectors, cbow_learner, word_vectors
-from elmo_fastai.errors import ModelFileError
 from elmo_fastai.tokens import SPECIALS
 from made import comes_back, quietly
 
@@ -224,39 +223,3 @@ def test_look_up_and_nearest():
     (['a'], [[math.nan]], 'not finite')])
 def test_vectors_that_cannot_be(words, vecs, match):
     with pytest.raises(ValueError, match=match): WordVectors(words, vecs)
-
-# files of vectors
-
-def test_round_trip_to_the_last_bit(tmp_path):
-    words = [f'w{i}' for i in range(47)] + ['naïve', '日本語', 'New_York']
-    wv = WordVectors(words, np.random.default_rng(0).normal(size=(50, 7)))
-    wv.vectors[:3] *= [[1e-30], [1e30], [0]]
-    path = wv.save(tmp_path/'deep'/'v.txt')
-    again = WordVectors.load(path)
-    assert again.words == wv.words and again.vectors.dtype == np.float32
-    assert np.array_equal(again.vectors, wv.vectors)
-    assert len(WordVectors.load(path, max_words=5)) == 5
-    before = path.read_bytes()
-    for words,says in ((['New York'], "'New York'"), (['\ud800'], 'surrogate')):
-        with pytest.raises(ValueError, match=says): WordVectors(words, [[1.]]).save(path)
-    assert path.read_bytes() == before and [*path.parent.iterdir()] == [path]
-
-@pytest.mark.parametrize('text,words,found', [
-    ('the .1 .2 .3\n. . . 1 2 3\nnaïve 4 5 6\n', ['the', '. . .', 'naïve'], [.1, .2, .3]),
-    ('\ufeff2 2\r\na 1 2 \r\nb 3e-1 -4 \r\n', ['a', 'b'], [1, 2])])       # Windows, word2vec.c
-def test_files_of_others(tmp_path, text, words, found):
-    (tmp_path/'v.txt').write_bytes(text.encode())
-    wv = WordVectors.load(tmp_path/'v.txt', max_words=len(words))
-    assert wv.words == words and np.allclose(wv.vectors[0], found)
-    (tmp_path/'v.txt').write_text('3 2\na 1 2\nb 1 2\na 3 4\n')
-    with pytest.warns(UserWarning, match='come again'): v = WordVectors.load(tmp_path/'v.txt')
-    assert v.words == ['a', 'b'] and v['a'].tolist() == [1, 2], 'the first vector counts'
-
-@pytest.mark.parametrize('data,says', [
-    (b'', 'Expected'), (b'hello\n', 'Expected'), (b'3 2\na 1 2\nb 1 2\n', 'promises 3'),
-    (b'2 3\na 1 2 3\nb 1 2 3\nc 1 2 3\n', 'promises 2'), (b'a 1 2\nb 1\n', 'line 2'),
-    (b'2 2\na 1 2\nb 1 x\n', 'line 3'), (b'a 1 nan\n', 'not finite'), (bytes(range(256)), 'line 1'),
-    (b'a 1 2\nna\xefve 1 2\n', 'line 2'), (b'9 999999999\na 1 2\n', 'line 2'), (None, 'read')])
-def test_malformed_text(tmp_path, data, says):
-    if data is not None: (tmp_path/'v.txt').write_bytes(data)
-    with pytest.raises(ModelFileError, match=says): WordVectors.load(tmp_path/'v.txt')
