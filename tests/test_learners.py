@@ -11,7 +11,8 @@ from fastai.callback.all import (
 from elmo_fastai.cbow import WordVectors
 from elmo_fastai.errors import ModelFileError
 from elmo_fastai.all import *
-from elmo_fastai.practice.learners import TimeBudget
+from elmo_fastai.bilm import BiLMConfig
+from elmo_fastai.practice.learners import Muon, TimeBudget, muon, orthogonal
 from elmo_fastai.learner import FitLearner, NatsMetric, evaluate
 from made import close, quietly
 
@@ -217,3 +218,43 @@ def test_tasks_in_bfloat16(task_learners, name):
     found = [quietly(change(), 'get_preds')[0] for change in (
         task_learners[name].to_bf16, task_learners[name].to_fp32)]
     assert close(*found, eps=.1) and not close(*found, eps=0) and found[0].dtype == torch.float32
+
+# Muon
+
+NANO = BiLMConfig('nano', char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16, hidden_dim=16)
+
+def test_a_matrix_is_made_orthogonal():
+    for shape in (40, 24), (24, 40), (24, 24):
+        G = torch.randn(shape)*torch.logspace(0, -1, shape[1])
+        values = torch.linalg.svdvals(orthogonal(G))
+        assert .6 < values.min() and values.max() < 1.3
+        U, _, V = torch.linalg.svd(G, full_matrices=False)
+        turned = U.T@orthogonal(G)@V.T                       # it keeps the singular vectors
+        close(turned, turned.diag().diag(), 1e-3)
+
+@pytest.mark.skipif(not hasattr(torch.optim, 'Muon'), reason="PyTorch has Muon from 2.9 on")
+def test_muon_is_pytorchs():
+    "PyTorch computes in bfloat16"
+    one, other = (torch.nn.Parameter(torch.ones(24, 8)) for _ in range(2))
+    kwargs = dict(lr=.1, weight_decay=.1)
+    ours = Muon([one], [one], **kwargs)
+    theirs = torch.optim.Muon([other], adjust_lr_fn='match_rms_adamw', **kwargs)
+    for _ in range(3):
+        one.grad = torch.randn(24, 8)
+        other.grad = one.grad.clone()
+        ours.step()
+        theirs.step()
+        close(one, other, .02)
+    assert (one - 1).abs().max() > .1
+
+def test_muon_moves_the_matrices_between_letters_and_output_layer():
+    corpus = toy_corpus(n_train=40, n_valid=8, n_test=1, n_unseen=1)
+    learn = bilm_learner(ElmoDataLoaders.from_corpus(corpus, bs=4, device='cpu'), NANO, bf16=False)
+    learn.opt_func = muon(learn.model)
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
+    names = {p: name for name,p in learn.model.named_parameters()}
+    moved = {names[p] for p,state in learn.opt.opt.state.items() if 'exp_avg_sq' not in state}
+    assert moved == {name for name,p in learn.model.named_parameters() if p.ndim == 2}.difference(
+        ['chars.embed.weight', 'head.weight'])
+    rest = {names[p] for p,state in learn.opt.opt.state.items() if 'exp_avg_sq' in state}
+    assert rest == {name for name,p in learn.model.named_parameters() if p.requires_grad} - moved
