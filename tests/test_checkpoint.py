@@ -21,7 +21,7 @@ from elmo_fastai.tokens import WordVocab
 from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.batches import ElmoDataLoaders, EncodedText, LOADERS, TokenTypes
 from elmo_fastai.learner import CarryState, bilm_learner
-from elmo_fastai.practice.learners import TimeBudget
+from elmo_fastai.practice.learners import TimeBudget, muon
 from sources import source
 from steps import At
 
@@ -49,9 +49,11 @@ def loaders(corpus, kind, **args):
     usual = dict(n_valid=9, buffer=30, tokenizer='space', bs=8, device='cpu', n_batches=8)
     return stream_loaders(data, **usual | args)
 
-def build(corpus, *cbs, kind='sentences', seed=1, config=config(), frozen=False, **kwargs):
+def build(corpus, *cbs, kind='sentences', seed=1, config=config(), frozen=False, has_muon=False,
+          **kwargs):
     set_seed(seed)
     learn = bilm_learner(loaders(corpus, kind), config, **dict(bf16=False, cbs=list(cbs)) | kwargs)
+    if has_muon: learn.opt_func = muon(learn.model)
     learn.remove_cb(learn.progress)
     learn.logger = lambda *_: None
     if frozen:
@@ -111,6 +113,9 @@ CASES = dict(
     plateau=dict(cbs=[lambda: ReduceLROnPlateau(patience=1)], fit=dict(method='fit', args=(4, .1))),
     flat=dict(fit=dict(method='fit_flat_cos')), constant=dict(fit=dict(method='fit')),
     adagrad=dict(opt='adagrad', fit=dict(args=(2, .1))), adam=dict(opt=Adam),
+    muon=dict(has_muon=True), muon_fp16=dict(has_muon=True, cbs=[FP16]),
+    muon_frozen=dict(has_muon=True, frozen=True),
+    muon_accumulated=dict(has_muon=True, cbs=[lambda: GradientAccumulation(40)]),
     ranger=dict(opt=ranger), accumulated=dict(cbs=[lambda: GradientAccumulation(40)]),
     sliced=dict(fit=dict(args=(2, slice(1e-3, 1e-2)))),
     frozen=dict(frozen=True, opt=Adam),

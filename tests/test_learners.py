@@ -12,8 +12,8 @@ from fastai.callback.all import (
 from elmo_fastai.all import *
 from elmo_fastai.learner import FitLearner, NatsMetric, evaluate
 from elmo_fastai.practice.checkpoint import checkpoints_in
-from elmo_fastai.practice.learners import TimeBudget
-from made import quietly
+from elmo_fastai.practice.learners import Muon, TimeBudget, muon, orthogonal
+from made import close, quietly
 from steps import At, press
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8), (2,8)), proj_dim=8, hidden_dim=8, dropout=.3)
@@ -209,3 +209,40 @@ def test_checkpoints_take_no_look_for_a_training(corpus, tmp_path):
     assert all(map(torch.equal, whole.model.parameters(), again.model.parameters()))
 
 # half the bits
+
+# Muon
+
+def test_a_matrix_is_made_orthogonal():
+    for shape in (40, 24), (24, 40), (24, 24):
+        G = torch.randn(shape)*torch.logspace(0, -1, shape[1])
+        values = torch.linalg.svdvals(orthogonal(G))
+        assert .6 < values.min() and values.max() < 1.3
+        U, _, V = torch.linalg.svd(G, full_matrices=False)
+        turned = U.T@orthogonal(G)@V.T                       # it keeps the singular vectors
+        close(turned, turned.diag().diag(), 1e-3)
+
+@pytest.mark.skipif(not hasattr(torch.optim, 'Muon'), reason="PyTorch has Muon from 2.9 on")
+def test_muon_is_pytorchs():
+    "PyTorch computes in bfloat16"
+    one, other = (torch.nn.Parameter(torch.ones(24, 8)) for _ in range(2))
+    kwargs = dict(lr=.1, weight_decay=.1)
+    ours = Muon([one], [one], **kwargs)
+    theirs = torch.optim.Muon([other], adjust_lr_fn='match_rms_adamw', **kwargs)
+    for _ in range(3):
+        one.grad = torch.randn(24, 8)
+        other.grad = one.grad.clone()
+        ours.step()
+        theirs.step()
+        close(one, other, .02)
+    assert (one - 1).abs().max() > .1
+
+def test_muon_moves_the_matrices_between_letters_and_output_layer(corpus):
+    learn = bilm_learner(ElmoDataLoaders.from_corpus(corpus, bs=4, device='cpu'), CFG, bf16=False)
+    learn.opt_func = muon(learn.model)
+    quietly(learn, 'fit_one_cycle', 1, 1e-2)
+    names = {p: name for name,p in learn.model.named_parameters()}
+    moved = {names[p] for p,state in learn.opt.opt.state.items() if 'exp_avg_sq' not in state}
+    assert moved == {name for name,p in learn.model.named_parameters() if p.ndim == 2}.difference(
+        ['chars.embed.weight', 'head.weight'])
+    rest = {names[p] for p,state in learn.opt.opt.state.items() if 'exp_avg_sq' in state}
+    assert rest == {name for name,p in learn.model.named_parameters() if p.requires_grad} - moved

@@ -22,7 +22,7 @@ from ..tokens import CharVocab
 from ..bilm import elmo_configs
 from ..elmo import encoder_state
 from ..batches import ElmoDataLoaders
-from .learners import TimeBudget
+from .learners import TimeBudget, muon
 from ..learner import bilm_learner
 from . import learners                # `learn.save` writes a whole file
 from .files import find_device, from_here, lock_folder, threads
@@ -36,7 +36,8 @@ from .report import (
 
 # %% ../../nbs/library/run.ipynb #d00
 USUAL = dict(kind='stream', lr=4e-3, bs=20, seq_len=64, optimizer='adamw', seed=42)
-TOY = dict(model='tiny', dropout=0., kind='sentences', bs=96, min_freq=1)
+TOY = dict(model='tiny', dropout=0., kind='sentences', bs=96, min_freq=1, optimizer='muon',
+           cutoffs=[150])
 RECIPES = {'toy': TOY | dict(lr=.014, time=180.),
            'wikitext2': dict(model='small', dropout=.1, epochs=3, lr=6e-3, min_freq=1)}
 SHORT = 40_000     # words; what such a text is read with, and what a longer one
@@ -62,6 +63,12 @@ def new_settings(corpus, said):
     require(settings['kind'] == 'stream' or 'seq_len' not in said, "--seq-len is of --kind stream, "
             "and here sentences stand for themselves: leave it out", ValueError)
     return settings
+
+def new_config(settings):
+    "The shape of a new model; `cutoffs`: an adaptive softmax whose rare words have whole states"
+    config = replace(elmo_configs[settings['model']], bias=True, dropout=settings['dropout'])
+    if 'cutoffs' not in settings: return config
+    return replace(config, softmax='adaptive', cutoffs=tuple(settings['cutoffs']), div_value=1.)
 
 def by_length(settings, n_words):
     "The settings, those that were left open chosen by the length of the text"
@@ -230,8 +237,7 @@ def run(said):
         dls = loaders(corpus, settings, start, device)
         if not saved: settings = by_length(settings, len(dls.train.text.ids) or math.inf)
         if start: config = start[0].config
-        else: config = replace(elmo_configs[settings['model']], bias=True,
-                               dropout=settings['dropout'])
+        else: config = new_config(settings)
         text = fingerprint(dls)
         had = settings.setdefault('text', text)
         require(had == text, f"The text has changed since: it had {had['words']:,} words, now "
@@ -240,8 +246,10 @@ def run(said):
         # The learner; all that a resumption needs is kept with its checkpoints
         cbs = [Checkpoints(run, minutes=5, run=settings), KeepBest(fname='best')]
         if 'patience' in settings: cbs.append(EarlyStoppingCallback(patience=settings['patience']))
-        learn = bilm_learner(dls, config, opt=settings['optimizer'], cbs=cbs, path=run,
+        opt = settings['optimizer']
+        learn = bilm_learner(dls, config, opt='adamw' if opt == 'muon' else opt, cbs=cbs, path=run,
                              model_dir='.')
+        if opt == 'muon': learn.opt_func = muon(learn.model)
         if saved: resume(learn, saved, print)
         elif start: take_over(learn, *start)
         if is_main() and not saved: clear(run)
@@ -249,7 +257,7 @@ def run(said):
 
         # The training
         cbs = [TimeBudget(settings['time'])] if 'time' in settings else []
-        fit = learn.fit if settings['optimizer'] == 'adagrad' else learn.fit_one_cycle
+        fit = learn.fit if opt == 'adagrad' else learn.fit_one_cycle
         try:
             with several_processes(learn), progress(learn):
                 fit(999 if cbs else settings['epochs'], settings['lr'], cbs=cbs)
