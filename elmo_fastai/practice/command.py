@@ -77,7 +77,7 @@ def pretrain(
     lr:float=None,          # the highest of the cycle; else by corpus and optimizer
     bs:int=None,            # streams or sentences a batch; else 20, of toy 96
     seq_len:int=None,       # tokens a step in each stream; else 64
-    optimizer:a_name('adamw', 'muon', 'adagrad')=None, # adagrad: the original's; else adamw, of toy muon
+    optimizer:a_name('adamw', 'muon', 'adagrad')=None, # adagrad: the original's; else adamw or muon
     patience:int=None,      # end after so many epochs without a lower validation loss
     seed:int=None,          # of weights, dropout and order; else 42
     threads:int=None,       # to compute with; else PyTorch's number

@@ -132,6 +132,8 @@ def save_bilm(
     char_vocab_of(model, char_vocab)
     require(type(model.config) is BiLMConfig, f"A {type(model.config).__name__} can't be saved: "
             "a folder holds the biLM of the library only", ValueError)
+    require(not model.config.norm or model.chars.norm, "The normalisation is folded away, and the "
+            "configuration has norm=True: give it norm=False first", ValueError)
     files = {'model.safetensors': weights_of(model), **(extra or {})}
     if vocab is not None: files['vocab.json'] = vocab.to_json()
     char_vocab = char_vocab or model.char_vocab

@@ -23,13 +23,14 @@ from .files import whole_file
 def counting(train, valid):
     "Perplexities of Kneser and Ney's counts on the predictions of a biLM: `unigram`, `trigram`, …"
     def words(text): return [text.types.words[ids[ids > 2]].tolist() for ids in text]
+    train_words, valid_words = words(train), words(valid)
     n_words = np.array([(ids > 2).sum() for ids in valid])
     first = np.cumsum([0, *(n_words + 1)])[:-1]
     is_cut = np.array([ids[-1] != 2 for ids in valid])         # then its end is no prediction
     def ppl(n, backward=False):
         model = KneserNey(n, vocab_size=len(valid.types.vocab) - 2, backward=backward)
         unasked = first if backward else first + n_words
-        logps = np.delete(model.fit(words(train)).logps(words(valid)), unasked[is_cut])
+        logps = np.delete(model.fit(train_words).logps(valid_words), unasked[is_cut])
         return float(np.exp(-logps.mean()))
     return dict(unigram=ppl(1), trigram=ppl(3), trigram_bwd=ppl(3, True))
 
