@@ -23,7 +23,8 @@ STREAM = QUICK | dict(seq_len=16)
 LINE = '--model tiny --bs 8 --seq-len 16 --device cpu --epochs'.split()
 NANO = replace(elmo_configs['tiny'], char_dim=4, filters=((1, 8), (2, 8)), proj_dim=16,
                hidden_dim=16)
-FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png', 'run.json', 'vocab.json']
+FILES = ['chars.json', 'config.json', 'model.safetensors', 'report.json', 'report.png',
+         'report.svg', 'run.json', 'vocab.json']
 
 @pytest.fixture(scope='module', autouse=True)
 def quick():

@@ -143,6 +143,9 @@ REFUSED = {             # what → (its source, arguments, a word of the line)
     'training text as validation': (of('a.txt', 'a\n'*9), lambda d: dict(valid=d/'a.txt'), 'both trained on and held out'),
     'too little': (of('a.txt', 'a\n'), {}, "can't be split")}
 HELD = 'test as validation', 'training text as validation', 'too little', 'a folder of test.txt'
+ENDINGS = 'a ragged row', 'CoNLL without numbers', 'a wrong column', 'another ending'   # no streams
+ELSE = 'too little', 'a token column of a text', 'an empty file', 'an empty list', 'a number', 'CoNLL by a name'
+
 def refuse(door, what, home, **more):
     make, how, word = REFUSED[what]
     source = make(home)
@@ -163,6 +166,11 @@ def test_embedding_refuses(what, tmp_path):
     word, said = refuse(by_embedding, what, tmp_path, folder=tmp_path/'out')
     assert word in said and not [*(tmp_path/'out').iterdir()]
 
+@pytest.mark.parametrize('what', [what for what in REFUSED if what not in ELSE])
+def test_a_stream_refuses(what, tmp_path):
+    word, said = refuse(by_stream, what, tmp_path)
+    assert ('as a stream: take .txt' if what in ENDINGS else word) in said
+
 @pytest.mark.parametrize('what', ['a ragged row', 'CoNLL without numbers', 'a wrong column', 'bytes'])
 def test_the_command_says_so_in_one_line(what, tmp_path, capsys):
     make, how, word = REFUSED[what]
@@ -181,6 +189,12 @@ def test_no_other_column_decides_what_validates(name):
     corpora = (text_corpus(df, valid_pct=.1, test_pct=0),
                ElmoDataLoaders.from_df(df, valid_pct=.1, device='cpu').corpus)
     for corpus in corpora: assert corpus.valid[-1] == 'text 199' and len(corpus.valid) == 20
+
+def test_texts_that_are_names_of_files(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = [f'{word}.txt' for word in ('a', 'b', 'c', 'd', 'e')]
+    for name in names: write(tmp_path/name, 'not this one\n'*9)
+    assert by_corpus(names) == [[name] for name in names] == by_loaders(names)
 
 def test_a_row_without_text_is_left_out_and_counted(tmp_path):
     write(tmp_path/'a.jsonl', ''.join(json.dumps(dict(text=text)) + '\n' for text in (*TEXTS, None, '', ' ')))

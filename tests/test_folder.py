@@ -11,6 +11,7 @@ from safetensors.torch import load, save
 
 from elmo_fastai.all import Elmo, load_bilm, save_bilm
 from elmo_fastai.errors import ModelFileError
+from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.practice.folder import Folder, write_files
 from elmo_fastai.tokens import ByteCharVocab, CharVocab, SPECIALS, UNK, WordVocab
 from elmo_fastai.bilm import BiLMConfig
@@ -147,7 +148,8 @@ def test_alphabets(spelt, tmp_path):
 def test_what_could_not_be_read_back_is_not_written(tmp_path, trained):
     @dataclass
     class Own(BiLMConfig): pass
-    lm, nan, own = bilm(), bilm(), bilm()
+    lm, folded, nan, own = bilm(), bilm(), bilm(), bilm()
+    folded.chars.fold_norm()
     with torch.no_grad(): nan.head.bias[1] = math.nan
     own.config = Own()
     mixed = make(n_reps=2)
@@ -155,6 +157,7 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path, trained):
     for says,save_ in (
             ('do not belong together', lambda: save_bilm(tmp_path/'m', lm, None)),
             ('do not belong together', lambda: save_bilm(tmp_path/'m', lm, WordVocab(SPECIALS))),
+            ('folded away', lambda: save_bilm(tmp_path/'m', folded, VOCAB)),
             ('head.bias.*finite', lambda: save_bilm(tmp_path/'m', nan, VOCAB)),
             ('Own', lambda: save_bilm(tmp_path/'m', own, VOCAB)),
             ('differ', lambda: mixed.save_pretrained(tmp_path/'m'))):
@@ -207,11 +210,62 @@ def test_mixtures_of_two_models_are_refused(files, tmp_path):
         if all(one is chosen[0] for one in chosen): continue
         refused(put(tmp_path/'m', files | {n: f[n] for n,f in zip(names, chosen)}), *names)
 
-def forged(files, folder, **changes):
+def forged(files, folder, head={}, **changes):
     "A folder with other contents and the right checksums, as a stranger may make it"
     config = json.loads(files['config.json'])
-    files = {name: data for name,data in files.items() if name != 'config.json'} | changes
-    return write_files(folder, config, files)
+    own = dict(config=config['config'] | head) if head.keys() <= config['config'].keys() | {'x'} else head
+    files = {k: v for k,v in files.items() if k != 'config.json'} | changes
+    return write_files(folder, config | own, {k: v for k,v in files.items() if v is not None})
+
+def tensors(files, change):
+    state = load(files['model.safetensors'])
+    change(state, 'lstm.fwd.0.weight_ih_l0')
+    return {'model.safetensors': save(state)}
+
+@pytest.mark.parametrize('head', [
+    dict(n_words=-1), dict(n_words=3), dict(n_words=None), dict(n_words=10**12), dict(config=[]),
+    dict(x=1), dict(n_layers=99), dict(filters='abc'), dict(filters=[[1, 8]]*10**4),
+    dict(max_chars=2**15 - 1), dict(proj_dim=500_000, hidden_dim=500_000), dict(tokenizer='zpace'),
+    dict(tokenizer=5), dict(version=3), dict(format='other'), dict(sha256=5)], ids=str)
+def test_a_stranger_s_configuration(files, tmp_path, head):
+    "Nor does it take more memory than the files explain"
+    import resource
+    forged(files, tmp_path/'m')
+    assert Elmo.from_pretrained(tmp_path/'m')
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if {'version', 'format', 'sha256'} & {*head}:
+        config = json.loads((tmp_path/'m'/'config.json').read_text())
+        (tmp_path/'m'/'config.json').write_text(json.dumps(config | head))
+    else: forged(files, tmp_path/'m', head)
+    refused(tmp_path/'m', str(tmp_path/'m'))
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000     # kilobytes
+
+@pytest.mark.parametrize('change', [
+    lambda d, k: d.update(zzz=torch.ones(1)), lambda d, k: d.pop(k), lambda d, k: d.clear(),
+    lambda d, k: d.update({k: torch.ones(99, 20)}), lambda d, k: d.update(x=d.pop(k)),
+    lambda d, k: d.update({k: d[k].T.contiguous()}), lambda d, k: d.update({k: d[k].flatten()})])
+def test_a_stranger_s_weights(files, tmp_path, change):
+    refused(forged(files, tmp_path/'m', **tensors(files, change)), str(tmp_path/'m'))
+
+@pytest.mark.parametrize('change', [
+    *[{'vocab.json': json.dumps(dict(format='elmo_fastai.WordVocab', version=1, itos=itos))}
+      for itos in (5, ['a']*8, [*SPECIALS, *'abcc'], VOCAB.itos[:-1], [*VOCAB.itos, 'x'])],
+    {'vocab.json': None}, {'chars.json': CharVocab([UNK, *'abc']).to_json()},
+    {'chars.json': ByteCharVocab(20).to_json()}, {'chars.json': '{}'}, {'mix.safetensors': None},
+    {'mix.safetensors': save({'0.w': torch.zeros(4)})}, {'elmo.json': '[]'},
+    *[dict(dropout=2), dict(markers='x'), dict(tokenizer='os.system'), dict(n_reps=3), dict(evil=1)],
+    *[{name: 'trap'} for name in KEPT if name != 'config.json']], ids=lambda c: str(c)[:60])
+def test_a_stranger_s_other_files(files, tmp_path, monkeypatch, change):
+    "Settings, too; and nothing in a file is run"
+    monkeypatch.setenv('ELMO_TRAP', str(tmp_path/'sprung'))
+    if not {*change} & {*KEPT}:
+        change = {'elmo.json': json.dumps(json.loads(files['elmo.json']) | change)}
+    if 'trap' in change.values():
+        file = io.BytesIO()
+        torch.save({'head.weight': torch.ones(1), 'x': Trap()}, file)
+        change = {name: file.getvalue() for name in change}
+    refused(forged(files, tmp_path/'m', **change), str(tmp_path/'m'))
+    assert not (tmp_path/'sprung').exists()
 
 def test_weights_lie_in_memory_of_their_own(files, tmp_path, odd_addresses):
     "As when another model is copied over the file; and wherever they lie, the vectors are the same"
@@ -236,7 +290,7 @@ def test_foreign_files_stay(trained, files, tmp_path, monkeypatch):
         assert contents(tmp_path/place) == files | OTHERS
         save_bilm(said, trained.lm, VOCAB, extra={'a.txt': 'é', 'b.bin': b'\xff'})
         now = contents(tmp_path/place)
-        assert now.keys() - OTHERS == {'README.md', 'config.json', 'model.safetensors', 'vocab.json', 'a.txt', 'b.bin'}
+        assert now.keys() - OTHERS == {'config.json', 'model.safetensors', 'vocab.json', 'a.txt', 'b.bin'}
         assert (now['a.txt'], now['b.bin']) == ('é'.encode(), b'\xff') and now | OTHERS == now
         assert equal(Elmo.from_pretrained(said).lm, trained.lm)
     assert (tmp_path/'link').is_symlink()
@@ -248,6 +302,18 @@ def test_a_foreign_file_is_not_replaced(trained, tmp_path, before):
     put(tmp_path/'m', before)
     with pytest.raises(ModelFileError, match='take another folder|read'): trained.save_pretrained(tmp_path/'m')
     assert contents(tmp_path/'m') == before
+
+def test_an_edited_card_stays(trained, files, tmp_path):
+    for mine in ({}, files):
+        put(tmp_path/'m', mine | {'README.md': b'mine'})
+        for _ in range(2):
+            trained.save_pretrained(tmp_path/'m')
+            assert contents(tmp_path/'m') == files | {'README.md': b'mine'} | dict(
+                [('config.json', contents(tmp_path/'m')['config.json'])])
+        save_bilm(tmp_path/'m', trained.lm, VOCAB)
+        assert (tmp_path/'m'/'README.md').read_bytes() == b'mine' and load_bilm(tmp_path/'m')
+    save_bilm(put(tmp_path/'m', files), trained.lm, VOCAB)
+    assert not (tmp_path/'m'/'README.md').exists()
 
 # what breaks off
 
@@ -272,12 +338,6 @@ def found(folder, *saved):
     return next(i for i,one in enumerate(saved) if equal(elmo.lm, one.lm)
                 and elmo.vocab.itos == one.vocab.itos and same(elmo(S)[0], one(S)[0]))
 
-def test_an_edited_card_stays(trained, files, tmp_path):
-    put(tmp_path/'m', files | {'README.md': b'mine'})
-    for save_ in (trained.save_pretrained, lambda folder: save_bilm(folder, trained.lm, VOCAB)):
-        save_(tmp_path/'m')
-        assert (tmp_path/'m'/'README.md').read_bytes() == b'mine' and load_bilm(tmp_path/'m')
-
 @posix
 @pytest.mark.parametrize('there', ['an old one', 'nothing'])
 def test_a_kill_at_any_step(trained, files, tmp_path, there):
@@ -295,13 +355,17 @@ def test_a_kill_at_any_step(trained, files, tmp_path, there):
         process.join(60)
         seen.append(found(tmp_path/'m', old, trained))
         trained.save_pretrained(tmp_path/'m')
-        assert contents(tmp_path/'m').keys() == (files | OTHERS).keys()
-        assert found(tmp_path/'m', old, trained) == 1
+        assert contents(tmp_path/'m') == files | OTHERS
         if process.exitcode == 0: break
         assert process.exitcode == 9
     first = 0 if before else None
     assert n > 20 and seen[0] == first and seen[-1] == 1 and (not before or seen.count(0) > n/3)
     assert seen == sorted(seen, key=[first, None, 1].index)
+
+def test_one_process_writes_at_a_time(trained, tmp_path):
+    with lock_folder(tmp_path/'m'), pytest.raises(ValueError, match='in use'):
+        trained.save_pretrained(tmp_path/'m')
+    assert not (tmp_path/'m').exists()
 
 # rows of bytes
 

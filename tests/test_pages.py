@@ -123,10 +123,12 @@ def shortened(nb, cell):
                                                            for c in cells(nb, 'code'))], ids=name)
 def test_slow_cells_run_on_little_text(nb, monkeypatch, tmp_path):
     "The whole lesson, beside a copy of its data; lesson 14 on the beginning of its novel"
-    (tmp_path/'course').mkdir()
-    for folder in ('data', 'results'): (tmp_path/folder).symlink_to(home/folder)
-    for file in taught: (tmp_path/'course'/file.name).symlink_to(file)
-    monkeypatch.chdir(tmp_path/'course')
+    (tmp_path/'tests').symlink_to(home.parent/'tests')
+    course = tmp_path/'nbs'/'course'
+    course.mkdir(parents=True)
+    for folder in ('data', 'results'): (course.parent/folder).symlink_to(home/folder)
+    for file in taught: (course/file.name).symlink_to(file)
+    monkeypatch.chdir(course)
     monkeypatch.setattr(plt, 'show', plt.close)
     monkeypatch.setitem(run.CORPORA, 'toy', lambda n_train: toy_corpus(300, 100, 100, 10))
     lines = [o for o in (home/'data'/'hound.txt').read_text(encoding='utf-8').splitlines() if o]

@@ -133,6 +133,7 @@ def test_conllu(tmp_path):
                                 Sentence(['#'], ['SYM'])]
     assert read_conll(path, tag_col='xpos')[0].tags == ['VBP', None, 'VB']
     for wrong in ('pos', 3): refused(lambda: read_conll(path, tag_col=wrong), repr(wrong), 'upos')
+    refused(lambda: read_conll(write(path, CONLLU.replace('\n\n', '\n'))), 'line 7')
     refused(lambda: read_conll(write(path, '1\ta\tb\n')), 'line 1: expected 10 cells')
 
 def test_conll(tmp_path):
@@ -169,12 +170,15 @@ def test_lists_stay_as_they_are(tmp_path, monkeypatch):
     refused(lambda: to_table([tmp_path/'a.txt', tmp_path/'b.csv']), 'said, label')
 
 def test_a_folder(tmp_path):
-    refused(lambda: splits_of(tmp_path), 'no file')
+    refused(lambda: splits_of(tmp_path), 'none')
     write(tmp_path/'b.txt', 'b1\nb2\n')
     write(tmp_path/'a.txt', 'a\n')
     assert to_table(tmp_path).text.tolist() == ['a', 'b1', 'b2']
     write(tmp_path/'a.csv', 'text\na')
-    assert to_table(tmp_path).text.tolist() == ['a', 'a', 'b1', 'b2']
+    refused(lambda: splits_of(tmp_path), '.csv, .txt')
+    (tmp_path/'a.csv').unlink()
+    write(tmp_path/'en-dev.txt', 'c')
+    refused(lambda: to_table(tmp_path), 'en-dev.txt')
     write(tmp_path/'test.txt', 'e')
     refused(lambda: splits_of(tmp_path), "'train'")
     write(tmp_path/'train.txt', 'd')
@@ -195,12 +199,14 @@ def test_data_sets(tmp_path):
     assert to_table(tmp_path/'one').text.tolist() == ['a']
     refused(lambda: splits_of(dict(valid=['a'])), "'train'")
 
-def test_what_is_called_test_never_validates(tmp_path):
-    file, train = write(tmp_path/'test.txt', 'a b'), write(tmp_path/'a.txt', 'a b')
-    write(tmp_path/'test'/'b.txt', 'c')
-    for valid in (file, str(file), [file], tmp_path/'test'):
+@pytest.mark.parametrize('name', ['test.txt', 'my_test.txt', 'imdbTest.txt', 'test/a.txt', 'test'])
+def test_what_is_called_test_never_validates(name, tmp_path):
+    file = write(tmp_path/name if name.endswith('.txt') else tmp_path/name/'b.txt', 'a b')
+    train = write(tmp_path/'a.txt', 'a b')
+    for valid in (tmp_path/name, str(tmp_path/name), [file]):
         refused(lambda: parts_of(train, valid), 'never validates')
-        assert parts_of(train, test=valid)['test']
+    refused(lambda: parts_of([train, file]), 'never validates')       # the last part would
+    assert parts_of(train, test=tmp_path/name)['test']
     for latest in (write(tmp_path/'latest.txt', 'a'), ['test']): assert parts_of(train, latest)
     test = Dataset.from_dict(dict(text=['a']), split=NamedSplit('test'))
     refused(lambda: parts_of(train, test), 'never validates')
@@ -246,7 +252,7 @@ def test_the_last_part(n, valid, test):
 
 def test_one_line_says_what_was_read():
     files = [Path('x/a.txt')]*5
-    for source, name in ((files[:2], 'a.txt, a.txt'), (['a'], 'list'), ('x/a.csv', 'a.csv'),
+    for source, name in ((files, 'a.txt, a.txt, a.txt, 2 more'), (['a'], 'list'), ('x/a.csv', 'a.csv'),
                          ('hub:stanfordnlp/imdb', 'hub:stanfordnlp/imdb')):
         said = summary(source, dict(train=1000, valid=1), 'Good', ['id', 'review'], text='review', label=None)
         assert said == f"{name}; text review; columns id, review; rows train 1,000, valid 1; first row 'Good'"

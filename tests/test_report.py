@@ -87,9 +87,11 @@ def test_what_is_said_and_written(corpus, tmp_path):
                  'counting does better', f"{report['trigram']:.2f}"):
         assert part in text
     assert 'counting does better' not in report_text(report | dict(perplexity_mean=1.5))
-    save_report(tmp_path, report, [3., 2.])
-    assert json.loads((tmp_path/'report.json').read_text('utf-8')) == report
+    save_report(tmp_path, report | dict(perplexity_fwd=math.inf), [3., 2.])
+    kept = json.loads((tmp_path/'report.json').read_text('utf-8'))
+    assert kept == report | dict(perplexity_fwd=None)
     assert (tmp_path/'report.png').read_bytes()[:4] == b'\x89PNG'
+    assert '<svg' in (tmp_path/'report.svg').read_text()
 
 @pytest.mark.parametrize('gone', [[], ['floor'], ['floor', 'trigram', 'unigram']])
 def test_the_picture_shows_what_there_is(corpus, gone):

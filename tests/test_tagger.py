@@ -1,5 +1,5 @@
 "Blocks and loaders of tags, learners with an Elmo inside, the tagger: scores, answers, fastai"
-import pickle, re
+import json, pickle, re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -352,9 +352,9 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
 # what the README shows
 
 @pytest.mark.slow
-def test_the_recipe_of_the_readme(tmp_path):
-    readme = (Path(__file__).parents[1]/'README.md').read_text(encoding='utf-8')
-    recipe, = re.findall(r"~~~python\n(.*?)~~~", readme, re.S)
+def test_the_recipe_of_the_page_use(tmp_path):
+    cells = json.loads((Path(__file__).parents[1]/'nbs'/'use.ipynb').read_text('utf-8'))['cells']
+    recipe, = re.findall(r"~~~python\n(.*?)~~~", ''.join(o for c in cells for o in c['source']), re.S)
     pd.DataFrame([(f'a {w} film , number {i} .', w) for i in range(20) for w in ('dull', 'good')],
                  columns=['text', 'label']).to_csv('reviews.csv', index=False)
     rows = ['I O', 'met O', 'Ann B-PER', 'Lee I-PER', 'in O', 'Ghent B-LOC', '. O', '']

@@ -80,11 +80,16 @@ def settings_of(learn):
     "What must be the same for a training to go on"
     settings = {name: [list(weight.shape), weight.requires_grad]
                 for name,weight in learn.model.named_parameters()}
-    return settings | {
-        'processes': n_processes(), 'epochs': learn.n_epoch,
-        'batches an epoch': len(learn.dls.train), 'bf16': getattr(learn, 'bf16', False),
-        'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
-        'parts': [type(part).__name__ for part in parts_of(learn)]}
+    settings |= {'processes': n_processes(), 'epochs': learn.n_epoch,
+                 'batches an epoch': len(learn.dls.train), 'bf16': getattr(learn, 'bf16', False),
+                 'optimiser': type(getattr(learn.opt, 'opt', learn.opt)).__name__,
+                 'rates, weight decay': [[h.get('lr'), h.get('wd')] for h in learn.opt.hypers],
+                 'parts': [type(part).__name__ for part in parts_of(learn)]}
+    for cb in learn.cbs:
+        for name,schedule in getattr(cb, 'scheds', {}).items():
+            rates = [np.asarray(schedule(x)).tolist() for x in (0., .1, .3, .6, .9, 1.)]
+            settings[f'schedule of {name}'] = rates
+    return settings
 
 # %% ../../nbs/library/checkpoint.ipynb #d04b
 def checkpoints_in(folder)->list:

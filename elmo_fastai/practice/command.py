@@ -29,7 +29,7 @@ def a_name(*names): return Annotated[str, dict(choices=names)]
 some_names = Annotated[str, dict(nargs='*', metavar='CORPUS')]
 
 # %% ../../nbs/library/command.ipynb #d01
-AGAIN = 'resume', 'corpus', 'overwrite', 'device', 'threads'    # what may be said of a resumption
+AGAIN = 'resume', 'overwrite', 'device', 'threads'       # what may be said of a resumption
 COUNTS = 'min_freq', 'max_vocab', 'epochs', 'bs', 'seq_len', 'patience', 'threads'
 NOT_BOTH = (
     ('time', 'epochs', "--time and --epochs both say when a training ends: leave one out"),
@@ -38,6 +38,7 @@ NOT_BOTH = (
     ('stream', 'token_col', "--stream reads no .conll: leave out --token-col"),
     ('stream', 'char_vocab', "--char-vocab is of a whole text: leave it out, or --stream"))
 
+def are_files(corpus): return isinstance(corpus, list) and all(isinstance(o, Path) for o in corpus)
 def option(name): return f"--{name.lower().replace('_', '-')}"
 
 def check(said, kinds):
@@ -49,8 +50,10 @@ def check(said, kinds):
                 f"{', '.join(names or [])}", ValueError)
         require(name not in COUNTS or value >= 1,
                 f"{option(name)} is {value}, and must be at least 1", ValueError)
-        require('resume' not in said or name in AGAIN, "--resume takes everything from the "
-                f"training that it goes on with: leave out {option(name)}", ValueError)
+        is_other = 'resume' in said and name not in AGAIN
+        is_data = name == 'corpus' and not isinstance(value, (str, Path)) and not are_files(value)
+        require(not is_other or is_data, "--resume takes everything from the training that it goes "
+                f"on with: leave out {name if name == 'corpus' else option(name)}", ValueError)
     is_place = isinstance(said.get('valid', ''), (str, Path))
     require(is_place, "valid= is a file or a folder; of other data hand over both splits, as "
             "pretrain(dict(train=…, valid=…))", ValueError)
@@ -108,8 +111,9 @@ def one_line_errors(prog):
     except KeyboardInterrupt as e: stop(str(e) or 'interrupted', 130)
     except ValueError as e: stop(e, 1 if isinstance(e.__cause__, OSError) else 2)
     except (OSError, ImportError) as e: stop(e, 1)
-    except (MemoryError, RuntimeError) as e:     # PyTorch's, of a GPU or of the machine
-        if not re.search('^$|out of memory|not enough memory|allocate memory', str(e)): raise
+    except MemoryError as e: stop(str(e) or 'the memory is not enough', 1)
+    except RuntimeError as e:                    # PyTorch's, of a GPU or of the machine
+        if not re.search('out of memory|not enough memory|allocate memory', str(e)): raise
         stop(f"the memory is not enough, take a smaller batch: {e!s:.200}", 1)
 
 def parsed(function, prog, pos, args=None):

@@ -282,8 +282,10 @@ def embed_file(
         failed = [i for i,text in enumerate(texts) if text is None]
         require(len(failed) < len(texts), "not one of the rows has a text")
         tokenizer = elmo.tokenizer if isinstance(elmo.tokenizer, str) else None
+        # a function has no name, but its tokens tell
+        read = texts if tokenizer else [text and tokens_of(elmo, text) for text in texts]
         job = dict(settings, format='elmo_fastai.vectors', model=digest(elmo), tokenizer=tokenizer,
-                   text=hashlib.sha256(repr(texts).encode()).hexdigest())
+                   text=hashlib.sha256(repr(read).encode()).hexdigest())
         del job['budget']
         begin(folder, job, overwrite)
         files, start = finished(folder)

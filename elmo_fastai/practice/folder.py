@@ -9,10 +9,13 @@ __all__ = ['BOXED', 'find_folder', 'weights_of', 'save_bilm', 'load_bilm']
 
 # %% ../../nbs/library/folder.ipynb #imports
 import hashlib, json, re
+from dataclasses import fields
 from importlib.resources import files as package_files
 from pathlib import Path
 import torch
 from fastcore.basics import patch
+from torch import nn, Tensor
+from torch.overrides import TorchFunctionMode
 from safetensors.torch import load as load_tensors, save as save_tensors
 from ..errors import ModelFileError, as_error, require
 from ..text.tokenizers import get_tokenizer
@@ -20,7 +23,7 @@ from ..tokens import CharScheme, WordVocab
 from ..bilm import BiLM, BiLMConfig, char_vocab_of
 from ..learner import check_vocab, no_tokenizer
 from ..elmo import Elmo, without_head
-from .files import whole_files
+from .files import lock_folder, whole_files
 
 # %% ../../nbs/library/folder.ipynb #d07
 BOXED = 'mini-en', 'mini-toy'      # the models that come with the package
@@ -78,19 +81,23 @@ def write_files(folder, config, files):
     "Write the files of a model, and last `config.json`, which has the SHA-256 of them all"
     folder = Path(folder).expanduser()
     files = {name: data.encode() if isinstance(data, str) else data for name,data in files.items()}
-    if (folder/'README.md').exists(): files.pop('README.md', None)          # and may be edited
-    sums = {name: digest(data) for name,data in files.items() if name != 'README.md'}
+    sums = {name: digest(data) for name,data in files.items()}
     own = digest(to_json(FORMAT | config | dict(sha256=sums)))
-    files['config.json'] = to_json(FORMAT | config | dict(sha256=sums | {'config.json': own}))
-    had = Folder(folder).sums if (folder/'config.json').exists() else {}
-    for name,data in files.items():
-        for part in folder.glob(f'.{name}-*.part'): part.unlink()           # of one that was killed
-        is_free = name in (*had, 'config.json') or not (folder/name).exists()
-        require(is_free or (folder/name).read_bytes() == data, f"{folder/name} is no file of a "
-                "saved model and would be replaced: take another folder", ModelFileError)
-    with whole_files(*(folder/name for name in files)) as parts:
-        for part,data in zip(parts, files.values()): part.write_bytes(data)
-    for name in had.keys() - files.keys() - {'README.md'}: (folder/name).unlink(missing_ok=True)
+    config = to_json(FORMAT | config | dict(sha256=sums | {'config.json': own}))
+    with lock_folder(folder):
+        had = Folder(folder).sums if (folder/'config.json').exists() else {}
+        card = folder/'README.md'
+        if card.exists() and digest(card.read_bytes()) != had.get(card.name):
+            for names in (had, files): names.pop(card.name, None)
+        files['config.json'] = config                    # the last to get its name
+        for name,data in files.items():
+            for part in folder.glob(f'.{name}-*.part'): part.unlink()   # of one that was killed
+            is_free = name in (*had, 'config.json') or not (folder/name).exists()
+            require(is_free or (folder/name).read_bytes() == data, f"{folder/name} is no file of a "
+                    "saved model and would be replaced: take another folder", ModelFileError)
+        with whole_files(*(folder/name for name in files)) as parts:
+            for part,data in zip(parts, files.values()): part.write_bytes(data)
+        for name in had.keys() - files.keys(): (folder/name).unlink(missing_ok=True)
     return folder
 
 # %% ../../nbs/library/folder.ipynb #shape
@@ -98,7 +105,9 @@ def write_files(folder, config, files):
 def from_dict(cls:BiLMConfig,
     settings:dict, # names and values, lists in the place of tuples
 ):
-    "The configuration of a file; raises an error where it has unknown names"
+    "The configuration of a file; raises ValueError where it has unknown names"
+    unknown = ', '.join(sorted(set(settings) - {f.name for f in fields(cls)}))
+    require(not unknown, f"Unknown settings in a biLM configuration: {unknown}", ValueError)
     def as_tuple(value):
         return tuple(map(as_tuple, value)) if isinstance(value, list) else value
     return cls(**{name: as_tuple(value) for name,value in settings.items()})
@@ -111,6 +120,20 @@ def named_tokenizer(name):
     "The tokenizer of which a file keeps the name; ValueError: there is none"
     if name: get_tokenizer(name)
     return name or no_tokenizer
+
+class NoDraws(TorchFunctionMode):
+    "Inside, `normal_` does nothing: on the device meta it would import a compiler, for seconds"
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        if func in (Tensor.normal_, nn.init.normal_): return (args or list(kwargs.values()))[0]
+        return func(*args, **(kwargs or {}))
+
+def empty_bilm(
+    config,          # a `BiLMConfig`
+    n_words,         # words that it predicts
+    char_vocab=None, # what makes its char ids
+):
+    "A biLM without values, on the device meta: for weights that are read from a file"
+    with torch.device('meta'), NoDraws(): return config.model(n_words, char_vocab)
 
 # %% ../../nbs/library/folder.ipynb #d02
 def weights_of(module):
@@ -158,15 +181,14 @@ def read_bilm(files):
     with as_error(ModelFileError, f"{files.path} holds no biLM"):
         has_chars = 'chars.json' in files.sums
         chars = CharScheme.from_json(files.read('chars.json')) if has_chars else None
-        config = BiLMConfig.from_dict(head['config'])
-        with torch.random.fork_rng([]): model = config.model(head['n_words'], chars)
+        model = empty_bilm(BiLMConfig.from_dict(head['config']), head['n_words'], chars)
         if 'tokenizer' in head: model.tokenizer = named_tokenizer(head['tokenizer'])
         vocab = WordVocab.from_json(files.read('vocab.json')) if model.n_words else None
         if vocab: check_vocab(model, len(vocab))
         weights = tensors_in(files.read('model.safetensors'))
         if 'output.safetensors' in files.sums:
             weights |= tensors_in(files.read('output.safetensors'))
-        model.load_state_dict(weights)
+        model.to_empty(device='cpu').load_state_dict(weights)
     return model.eval(), vocab
 
 # %% ../../nbs/library/folder.ipynb #d06

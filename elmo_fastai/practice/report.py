@@ -99,29 +99,35 @@ def report_figure(losses, report):
     "The loss at every step beside the perplexities of counting and of the model"
     fig,(left,right) = plt.subplots(1, 2, figsize=(10, 4), layout='constrained')
     left.plot(losses, color=PALETTE['both'], lw=1, label='training, mean of both directions')
-    for name,style in dict(floor='--', trigram=':', perplexity_mean='-.').items():
-        if name not in report: continue
-        label = f"{name.replace('perplexity_mean', 'validation')}: perplexity {report[name]:.1f}"
-        left.axhline(math.log(report[name]), color=PALETTE['rest'], ls=style, label=label)
+    lines = dict(floor='--', trigram=':', perplexity_mean='-.')
+    for name,style in lines.items():
+        value = report.get(name, math.inf)
+        label = f"{name.replace('perplexity_mean', 'validation')}: perplexity {value:.1f}"
+        if value < math.inf:
+            left.axhline(math.log(value), color=PALETTE['rest'], ls=style, label=label)
     left.set(xlabel='step', ylabel='cross-entropy (nats a prediction)',
              title=f"{report['model']} biLM on {report['corpus']}")
     fig.legend(loc='outside lower left', ncols=2)                  # it covers no line
-    for name,label in dict(unigram='unigram', trigram='trigram', perplexity_fwd='forward',
-                           perplexity_bwd='backward').items():
-        color = PALETTE.get(name[-3:], PALETTE['rest'])
-        if name in report: right.bar(label, report[name], color=color)
+    bars = dict(unigram='unigram', trigram='trigram', perplexity_fwd='forward',
+                perplexity_bwd='backward')
+    bars = {name: label for name,label in bars.items() if report.get(name, math.inf) < math.inf}
+    colours = [PALETTE.get(name[-3:], PALETTE['rest']) for name in bars]
+    right.bar([*bars.values()], [report[name] for name in bars], color=colours)
     right.set(yscale='log', ylim=(1, None), ylabel='perplexity (held-out)', title='Lower is better')
     return fig
 
 # %% ../../nbs/library/report.ipynb #d05
 def save_report(
-    folder,      # where to write report.png and report.json
+    folder,      # where to write report.png, report.svg and report.json
     report:dict, # from `make_report`
     losses:list, # at every step, nats a prediction
 ):
     "Write the figures and their picture"
+    kept = {name: None if value == math.inf else value for name,value in report.items()}
     with whole_file(Path(folder)/'report.json') as part:
-        part.write_text(json.dumps(report, indent=1), encoding='utf-8')
+        part.write_text(json.dumps(kept, indent=1), encoding='utf-8')
     fig = report_figure(losses, report)
-    with whole_file(Path(folder)/'report.png') as part: fig.savefig(part, dpi=150, format='png')
+    for ext in ('png', 'svg'):
+        with whole_file(Path(folder)/f'report.{ext}') as part:
+            fig.savefig(part, dpi=150, format=ext)
     plt.close(fig)

@@ -8,7 +8,7 @@ Docs: https://elmo-fastai.github.io/elmo_fastai/library/run.html.md"""
 __all__ = ['run']
 
 # %% ../../nbs/library/run.ipynb #imports
-import hashlib, json, math, sys, time
+import hashlib, json, math, os, shutil, sys, time
 from contextlib import ExitStack, contextmanager, redirect_stdout
 from dataclasses import replace
 from fastai.basics import *
@@ -23,10 +23,10 @@ from ..bilm import elmo_configs
 from ..elmo import encoder_state
 from ..batches import ElmoDataLoaders
 from .learners import TimeBudget, muon
-from ..learner import bilm_learner
+from ..learner import bilm_learner, evaluate
 from . import learners                # `learn.save` writes a whole file
-from .files import find_device, from_here, lock_folder, threads
-from .folder import find_folder, load_bilm, save_bilm
+from .files import find_device, from_here, lock_folder, sync, threads
+from .folder import Folder, find_folder, load_bilm, save_bilm
 from .streams import stream_loaders
 from .checkpoint import (
     Checkpoints, checkpoints_in, find_checkpoint, resume)
@@ -88,8 +88,10 @@ def places(corpus, said):
     if 'resume' in said:
         run = Path(said['resume']).expanduser().resolve()
         out = run.with_suffix('')
-        require(run.suffix == '.run' and run.is_dir(), f"{run} is no training to go on with: "
-                "--resume takes the folder of one that did not end, as models/mine.run", ValueError)
+        require(run.suffix == '.run', "--resume takes the folder of a training that did not end, "
+                f"as models/mine.run: {run} is none", ValueError)
+        ended = f": {out} has its model" if (out/'run.json').exists() else ""
+        require(run.is_dir(), f"There is no training to go on with in {run}{ended}", ValueError)
     else:
         name = corpus.name if isinstance(corpus, Corpus) else corpus_name(corpus)
         out = Path(said.get('out') or Path('models', name)).expanduser().resolve()
@@ -101,9 +103,10 @@ def check_place(out, run, overwrite, had=None):
     cure = "move it away" if had else "name another folder with --out"
     config = out/'config.json'
     is_ours = config.is_file() and 'elmo_fastai.bilm' in config.read_text('utf-8', 'replace')
-    is_free = not out.exists() or out.is_dir() and (had or not any(out.iterdir()))
+    is_free = not out.exists() or out.is_dir() and not any(out.iterdir())
     require(is_ours or is_free, f"{out} holds something that is not a model of ours: {cure}",
             ValueError)
+    if is_ours: Folder(out)                 # one that is damaged or was edited is not replaced
     # the model of this very training, which was killed before it could end
     of_run = out/'run.json'
     is_this = had is not None and of_run.is_file() and json.loads(of_run.read_bytes()) == had
@@ -116,6 +119,19 @@ def clear(run):
     "Removes what a training has left in its folder; a foreign file stays"
     parts = [*run.glob('.??????.pt-*.part'), *run.glob('.best.pth-*.part')]
     for path in [*checkpoints_in(run), run/'best.pth', *parts]: path.unlink(missing_ok=True)
+    shutil.rmtree(run/'.model', ignore_errors=True)
+
+def put_model(out, run, model, vocab, settings):
+    "Writes the model; a new folder gets its name when everything is in it"
+    is_new = not (out/'config.json').exists()
+    new = run/'.model'
+    shutil.rmtree(new, ignore_errors=True)              # of a process that was killed
+    about_it = {'run.json': json.dumps(settings, indent=1)}
+    save_bilm(new if is_new else out, model, vocab, extra=about_it)
+    if is_new:
+        if out.exists(): out.rmdir()                    # it is empty
+        os.replace(new, out)
+        sync(out.parent)
 
 # %% ../../nbs/library/run.ipynb #d02
 def loaders(corpus, settings, start, device):
@@ -157,8 +173,11 @@ def fingerprint(dls):
 class Lines(Callback):
     "For a log file: the heading of the table once, and within an epoch a line a minute"
     order = 65
+    def row(self, cells): print('  '.join(
+        f'{cell:<14.4f}' if isinstance(cell, float) else f'{cell!s:<14}'
+        for cell in cells), flush=True)
     def before_fit(self):
-        print(self.recorder.metric_names, flush=True)
+        self.row(self.recorder.metric_names)
         self.last = time.monotonic()
     def after_batch(self):
         if not self.training or time.monotonic() < self.last + 60: return
@@ -178,14 +197,19 @@ def progress(learn):
     "Progress bars where somebody looks; lines where the output goes to a file"
     if IN_NOTEBOOK or sys.stdout and sys.stdout.isatty(): yield    # but for other processes
     else:
-        with learn.no_bar(), learn.added_cbs([Lines()]): yield
+        lines = Lines()
+        with learn.no_bar(), learn.no_logging(), learn.added_cbs([lines]):
+            learn.logger = lines.row
+            yield
 
 # %% ../../nbs/library/run.ipynb #d04
 def take_over(learn, lm, vocab):
     "Gives the learner's model the weights of a trained one: those of its words if it has the same"
     is_whole = vocab is not None and vocab.itos == learn.dls.vocab.itos
     learn.model.load_state_dict(lm.state_dict() if is_whole else encoder_state(lm), strict=is_whole)
-    if not is_whole: print("The words are others, so the output layer begins anew")
+    found = evaluate(learn.model, learn.dls.valid)['mean'] if is_whole else None
+    if found: print(f"It begins with a perplexity of {found:,.1f}")
+    else: print("The words are others, so the output layer begins anew")
 
 def about(learn, settings):
     "What will be trained on what, in lines"
@@ -271,14 +295,15 @@ def run(said):
 
         # The model and its report
         if is_main():
-            save_bilm(out, learn.model, dls.vocab, {'run.json': json.dumps(settings, indent=1)})
+            put_model(out, run, learn.model, dls.vocab, settings)
             report = make_report(learn.model, dls)
             report |= dict(epochs=len(learn.recorder.values), steps=len(learn.recorder.losses),
                            seconds=learn.throughput.seconds, device=str(device),
                            tokens_per_second=learn.throughput.per_second)
-            for part in out.glob('.*.part'): part.unlink()             # of one that was killed
+            for part in out.glob('.report.*.part'): part.unlink()      # of one that was killed
             save_report(out, report, learn.recorder.losses)
             print(f"\n{report_text(report)}\nThe model is in {from_here(out)}/, with its report "
                   "(report.json, report.png) and its settings (run.json)")
             clear(run)
+    if is_main() and run.is_dir() and not any(run.iterdir()): run.rmdir()
     return out

@@ -30,7 +30,6 @@ from elmo_fastai.batches import (
 # %% ../../nbs/library/streams.ipynb #rows
 START = dict(seed=0, reading=0, block=0, batch=0, check=None)     # of a reading
 MAX_COUNTED = 2_000_000     # words; of more the rarer half is forgotten
-SAMPLE = 20_000             # lines to count frequencies in
 
 def rows_in(file, text_col=None):
     "Yields the rows of a file as dictionaries; of .parquet with this column alone, if it is said"
@@ -181,6 +180,15 @@ def divided(rows, n):
     *others, (file, _) = rows
     return [(file, 0)], [*others, (file, n)]
 
+def sample_of(lines, size=2_000_000):
+    "Those of some lines with words, as many as have this number of characters"
+    sample = []
+    for line in lines:
+        if line: sample.append(line)
+        size -= len(line)
+        if size < 0: break
+    return sample
+
 # %% ../../nbs/library/streams.ipynb #c033
 def stream_loaders(
     source,                 # .txt, .jsonl, .parquet: a file, `Path`s, a folder; 'hub:…'; a data set
@@ -212,21 +220,24 @@ def stream_loaders(
             "name files to validate on")
     require('is_valid' not in head[0], "a column is_valid does not decide in a stream, which is "
             "read on and on: name what validates, valid=…, and leave the column out")
-    text_col = column(pd.DataFrame(columns=list(head[0])), text_col)
-    def texts(*parts): return [[row.get(text_col) for row in some] for some in parts]
+    train_col, valid_col = (column(pd.DataFrame(columns=list(some[0])), text_col)
+                            for some in (head, held))
+    def texts(held, head): return [[row.get(col) for row in some]
+                                   for some,col in ((held, valid_col), (head, train_col))]
     require(texts(held, head) == from_main(lambda: texts(*read())), "This stream gives other rows "
             "each time it is read, or in each process: shuffle it with a seed, or hold rows out "
             "first: stream_loaders(stream.skip(99).shuffle(), valid=stream.take(99))")
-    train = lines_in((row.get(text_col) for row in rows_of(rows, text_col)), Counter())
-    valid = lines_in((row.get(text_col) for row in held), Counter())
-    splits = dict(train=list(islice(filter(None, train), SAMPLE)), valid=[*filter(None, valid)])
+    left_out = Counter()
+    train = lines_in((row.get(train_col) for row in rows_of(rows, train_col)), left_out)
+    valid = lines_in((row.get(valid_col) for row in held), left_out)
+    splits = dict(train=sample_of(train), valid=[*filter(None, valid)])
     first = next(iter(splits['train']), '')
     corpus = Corpus(name or corpus_name(source), splits,
                     tokenizer or ('words' if isinstance(first, str) else 'space'))
-    corpus.said = summary(source, dict(valid=len(held)), first, text=repr(text_col),
+    corpus.said = summary(source, dict(valid=len(held)), first, text=repr(train_col),
                           train='read as a stream')
     train = BufferedDataLoader(
-        rows, vocab or WordVocab(SPECIALS), n_batches or 0, text_col, buffer, kind,
+        rows, vocab or WordVocab(SPECIALS), n_batches or 0, train_col, buffer, kind,
         corpus.tokenizer, char_vocab, max_words, device=device or default_device(),
         **loader_args(kind, None, shuffle, seed, kwargs))
     if not vocab or n_batches is None: train.count(vocab, n_batches, min_freq, max_vocab)

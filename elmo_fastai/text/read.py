@@ -10,6 +10,7 @@ __all__ = ['TEXT_COLUMNS', 'LABEL_COLUMNS', 'Sentence', 'Corpus', 'read_table', 
 
 # %% ../../nbs/library/read.ipynb #imports
 import csv, json, os, re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -53,6 +54,9 @@ class Corpus:
             require(is_list, f"the split {split!r} must be a list of lines, and is "
                     f"{type(lines).__name__} {lines!r:.60}")
         require(len(splits.get('train', [])), f"the corpus {name!r} has no lines to train on")
+        for split,sents in (gold or {}).items():
+            require(len(sents) == len(splits[split]), f"the split {split!r} has "
+                    f"{len(splits[split])} lines, and gold annotation for {len(sents)} sentences")
         self.name = name
         self.splits = dict(splits)
         self.tokenizer = tokenizer
@@ -144,7 +148,7 @@ def objects_of(path):
     for number,line in enumerate(lines_of(path), 1):
         if not line.strip(): continue
         try: row = json.loads(line)
-        except ValueError: row = None
+        except (ValueError, RecursionError): row = None
         if not isinstance(row, dict): raise CorpusError(
             f"{path}, line {number} must be an object, as {{…}}, and is {line.strip()!r:.60}")
         yield row
@@ -233,13 +237,15 @@ def texts_of(
     require(token_col is None or df.attrs.get('is_conll'), "token_col=… (--token-col) is of "
             ".conllu and .conll: name the texts of other data by text_col=… (--text-col)")
     name = column(df, text_col)
+    cells = df[name].tolist()
+    if {*map(type, cells)} == {str}: return cells
     texts = []
-    for i,cell in zip(df.index, df[name]):
-        if isinstance(cell, (tuple, np.ndarray)): cell = list(cell)
-        is_missing = not isinstance(cell, (str, list)) and pd.isna(cell)
-        if not (is_missing or is_text(cell)):
+    for i,cell in zip(df.index, cells):
+        if isinstance(cell, (list, tuple, np.ndarray)): cell = list(cell)
+        elif not isinstance(cell, str) and pd.isna(cell): cell = None
+        if cell is not None and not is_text(cell):
             raise CorpusError(f"column {name!r}, row {i!r}: {cell!r:.60} is no text")
-        texts.append(None if is_missing else cell)
+        texts.append(cell)
     return texts
 
 # %% ../../nbs/library/read.ipynb #conll
@@ -261,6 +267,9 @@ def sentence_rows(path, is_conllu):
         if len(cells) != width or not all(cells): raise CorpusError(
             f"{path}, line {number}: expected {width} cells, and found {line!r:.80}")
         if is_conllu and re.fullmatch(r'\d+[-.]\d+', cells[0]): continue   # 1-2: written as one
+        if is_conllu and cells[0] != str(len(rows) + 1): raise CorpusError(
+            f"{path}, line {number}: expected word {len(rows) + 1} of a sentence, and found "
+            f"{cells[0]!r:.20}")
         rows.append(cells)
     if rows: yield rows
 
@@ -288,6 +297,8 @@ def read_conll(
 # %% ../../nbs/library/read.ipynb #to_table
 SPLITS = dict(train='train', valid='valid', validation='valid', dev='valid', test='test')
 
+def words_of(name): return {word.lower() for word in re.findall('[A-Z]?[a-z]+|[A-Z]+', str(name))}
+
 def from_hub(name, **kwargs): # of `load_dataset`
     "The splits of 'hub:owner/name[:configuration]'; one, of 'hub:owner/name:configuration:split'"
     from datasets import load_dataset
@@ -302,17 +313,22 @@ def open_folder(path):
         from datasets import load_from_disk
         with as_error(CorpusError, f"{path} can't be read"): return load_from_disk(path)
     files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in (*READERS, *CONLL)]
-    require(files, f"the folder {path} has no file that is read. {READ}")
     splits = [(file.stem, file) for file in files if file.stem in SPLITS]
-    return by_split(splits, path) if splits else files
+    if splits: return by_split(splits, path)
+    endings = {file.suffix.lower() for file in files}
+    require(len(endings) == 1, f"the folder {path} must have files of one kind, and has "
+            f"{', '.join(sorted(endings)) or 'none'}: name the files, as a list of Paths. {READ}")
+    for file in files: require(words_of(file.stem).isdisjoint(SPLITS), f"{file} seems to be a "
+            "split: call the files train, valid and test, or name them, as in valid=…")
+    return files
 
 def by_split(pairs, source):
     "(name, data) by the splits that the names mean: 'train', 'valid', 'test'; others are left out"
-    found = [(SPLITS[str(name)], part) for name,part in pairs if str(name) in SPLITS]
-    parts = dict(found)
-    require('train' in parts and len(parts) == len(found), f"{source} must have one split 'train', "
-            f"and at most one to validate on: {', '.join(str(name) for name,_ in pairs)}")
-    return parts
+    pairs = [(str(name), part) for name,part in pairs]
+    found = [SPLITS[name] for name,_ in pairs if name in SPLITS]
+    require('train' in found and len({*found}) == len(found), f"{source} must have one split "
+            f"'train', and at most one to validate on: {', '.join(name for name,_ in pairs)}")
+    return {SPLITS[name]: part for name,part in pairs if name in SPLITS}
 
 def opened(data):
     "What a path or the name of a data set stands for; anything else as it is"
@@ -358,11 +374,15 @@ def to_table(
     raise CorpusError(f"{type(data).__name__} is no table. {READ}, or a list of texts")
 
 # %% ../../nbs/library/read.ipynb #parts
-def is_called_test(source, found):
-    "Is `found`, which `source` stands for, called test?"
-    files = found if is_files(found) else []
-    if isinstance(source, (str, os.PathLike)): files = [Path(source)]
-    return 'test' in [file.stem for file in files] or str(getattr(found, 'split', '')) == 'test'
+def not_test(valid, found):
+    "`found`, what `valid` stands for, if it is not called test"
+    paths = [Path(valid)] if isinstance(valid, (str, os.PathLike)) else []
+    if is_files(found): paths += found
+    names = [path.stem for path in paths] + [getattr(found, 'split', '')]
+    is_test = any('test' in words_of(name) for name in names)
+    require(not is_test and all(path.parent.name.lower() != 'test' for path in paths),
+            "what is called test never validates: take other data for valid=…, or hold out a share")
+    return found
 
 def parts_of(
     data,       # as for `to_table`; or splits: a `DatasetDict`, a mapping, a folder
@@ -372,15 +392,15 @@ def parts_of(
     "What there is for each split, not read yet: 'train', and 'valid' and 'test' where they are"
     data = opened(data)
     parts = dict(data) if isinstance(data, Mapping) else dict(train=data)
-    more = dict(valid=valid, test=test)
-    parts |= {split: part for split,part in more.items() if part is not None}
+    if valid is not None: parts['valid'] = not_test(valid, opened(valid))
+    if test is not None: parts['test'] = test
     parts = {split: opened(part) for split,part in parts.items()}
-    require(not is_called_test(valid, parts.get('valid')), "what is called test never validates: "
-            "take other data for valid=…, or hold out a share")
-    files = [os.path.realpath(file) for part in parts.values() if is_files(part) for file in part]
-    again = ', '.join({file for file in files if files.count(file) > 1})
-    require(not again, f"{again} is both trained on and held out, or named twice: leave it in one "
-            "place")
+    lists = {split: part for split,part in parts.items() if is_files(part)}
+    files = Counter(os.path.realpath(file) for part in lists.values() for file in part)
+    for file,n in files.items(): require(n == 1, f"{file} is both trained on and held out, or "
+                                         "named twice: leave it in one place")
+    # else its last part validates
+    if 'valid' not in parts and len(lists.get('train', [])) > 1: not_test(None, lists['train'])
     return parts
 
 # %% ../../nbs/library/read.ipynb #splits
@@ -441,7 +461,8 @@ def name_of(source):
     if isinstance(source, (str, os.PathLike)):
         return str(source) if str(source).startswith('hub:') else Path(source).name
     if not is_files(source): return type(source).__name__
-    return ', '.join(Path(path).name for path in source)
+    names = [Path(path).name for path in source]
+    return ', '.join(names if len(names) < 5 else [*names[:3], f'{len(names) - 3} more'])
 
 # %% ../../nbs/library/read.ipynb #summary_p
 def summary(
