@@ -15,7 +15,7 @@ class CorpusError(ValueError):
     "What is wrong with text, labels or questions about them, in words for a person to read"
 
 class ModelFileError(ValueError):
-    "A file of a saved model, or of word vectors, that can't be read, and why"
+    "A file of a saved model that can't be read, and why"
 
 class CheckpointError(ValueError):
     "Why a checkpoint can't be written, read, or resumed from: names the file and the reason"
