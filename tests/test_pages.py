@@ -123,7 +123,7 @@ def shortened(nb, cell):
                                                            for c in cells(nb, 'code'))], ids=name)
 def test_slow_cells_run_on_little_text(nb, monkeypatch, tmp_path):
     "The whole lesson, beside a copy of its data; lesson 14 on the beginning of its novel"
-    (tmp_path/'tests').symlink_to(home.parent/'tests')
+    for name in ('tests', 'LICENSE'): (tmp_path/name).symlink_to(home.parent/name)
     course = tmp_path/'nbs'/'course'
     course.mkdir(parents=True)
     for folder in ('data', 'results'): (course.parent/folder).symlink_to(home/folder)
