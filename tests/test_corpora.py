@@ -221,6 +221,8 @@ def test_a_treebank(tmp_path):
     assert c.splits == dict(train=one*2, valid=one, test=one)
     dls = ElmoDataLoaders.from_corpus(c, bs=2, device='cpu')
     assert 'đường phố' in dls.vocab.o2i and dls.train.text.notes['tags'] == [['N', 'A']]*2
+    (tmp_path/'th_tud-ud-test.conllu').write_text(ROWS, encoding='utf-8')
+    with pytest.raises(CorpusError, match="'th_tud', 'vi_vtb'"): treebank('UD_X-Y', tmp_path)
 
 def test_a_treebank_comes_from_its_repository(cache, server, monkeypatch, tmp_path):
     import pooch

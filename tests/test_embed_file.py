@@ -99,7 +99,7 @@ WRONG = dict(           # what is said, what the error says
     exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.h5'), 'in.txt'),
     conll=(dict(source='a.conll'), 'first line'), pool=(dict(pool='x'), 'pool'),
     nothing=(dict(source=pd.DataFrame(dict(text=[None, None]))), 'not one'),
-    foreign=(dict(out='f.h5'), 'begun with'), file=(dict(out='g.h5'), 'g.h5.part'))
+    foreign=(dict(out='f.h5', overwrite=True), 'not of a job'), file=(dict(out='g.h5'), 'g.h5.part'))
 
 @pytest.mark.parametrize('name', WRONG)
 def test_wrong_input_changes_nothing(elmo, folder, name):

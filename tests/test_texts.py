@@ -1,6 +1,6 @@
 """Each door that takes texts: as many answers as there are texts, each in its place, in any form of
 a list, however letters are written; rows that are refused; and what holds a tokenizer is pickled"""
-import copy, pickle, re, unicodedata, warnings
+import copy, pickle, pickletools, re, threading, unicodedata, warnings, zipfile
 
 import numpy as np, pandas as pd, pytest
 from datasets import Dataset
@@ -220,6 +220,11 @@ def test_a_blank_is_a_row_without_a_target():
 
 # what holds a tokenizer
 
+class Locked:
+    "A tokenizer that nothing can pickle"
+    def __init__(self): self.lock = threading.Lock()
+    def __call__(self, text): return text.split()
+
 def split(text): return text.split()
 SHORT = lambda text: text.split()
 
@@ -245,12 +250,22 @@ def test_it_is_pickled_with_the_tokenizer_and_copied_with_any(kind):
 @pytest.mark.parametrize('kind', KINDS)
 @pytest.mark.filterwarnings('ignore:load_learner')
 def test_exports(kind, tmp_path):
-    "With any function"
+    "With any function; one that fails leaves all as it was; no path of this system is in the file"
     asked = (['the bank'], 0) if kind == 'language learner' else ('the bank',)
+    learn = KINDS[kind](Locked())
+    learn.path = tmp_path
+    (tmp_path/'export.pkl').write_bytes(b'an earlier one')
+    with pytest.raises((TypeError, pickle.PicklingError)): learn.export()
+    assert {f.name: f.read_bytes() for f in tmp_path.iterdir()} == {'export.pkl': b'an earlier one'}
+    quietly(learn, 'fit', 1, 1e-3)
     for tokenizer in (SHORT, 'words'):
         learn = KINDS[kind](tokenizer)
         learn.path = tmp_path
         learn.export()
         again = load_learner(tmp_path/'export.pkl')
         assert repr(again.predict(*asked)[0]) == repr(learn.predict(*asked)[0])
+    with zipfile.ZipFile(tmp_path/'export.pkl') as z:
+        [name] = [name for name in z.namelist() if name.endswith('data.pkl')]
+        names = {arg for _,arg,_ in pickletools.genops(z.read(name)) if isinstance(arg, str)}
+    assert not any('pathlib' in name or 'PosixPath' in name for name in names)
     assert type(again) is type(learn)

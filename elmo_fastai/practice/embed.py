@@ -9,6 +9,7 @@ __all__ = ['embed_file', 'ElmoVectorizer']
 
 # %% ../../nbs/library/embed.ipynb #c005
 import hashlib, json, sys
+from glob import escape
 from itertools import chain
 from numbers import Integral
 from pathlib import Path
@@ -214,7 +215,10 @@ def begin(folder, job, overwrite):
     file, job = folder/'job.json', json.dumps(job)
     found = file.read_text('utf-8') if file.exists() else None
     if found == job: return
-    require(overwrite or not any(folder.glob('[!.]*')), f"{folder} was begun with another model, "
+    is_new = not any(folder.glob('[!.]*'))
+    require(is_new or found and 'elmo_fastai.vectors' in found, f"{folder} holds something that is "
+            "not of a job of ours: move it", ValueError)
+    require(overwrite or is_new, f"{folder} was begun with another model, "
             "text or settings: say --overwrite to drop it, or name another --out", ValueError)
     clear(folder)
     with whole_file(file) as part: part.write_text(job, 'utf-8')
@@ -300,7 +304,7 @@ def embed_file(
             if say is print and sys.stdout.isatty(): print(f"{start:,} rows", end='\r')
         vectors = chain.from_iterable(map(vectors_in, files))
         with whole_file(out) as part: WRITERS[out.suffix.lower()](part, vectors, texts, job)
-        for file in out.parent.glob(f'.{out.name}-*.part'): file.unlink()    # of a killed one
+        for file in out.parent.glob(f'.{escape(out.name)}-*.part'): file.unlink()    # of a killed one
         clear(folder)
     left_out = f"; {len(failed):,} rows are left out" if failed else ""
     say(f"{from_here(out)}: {len(texts) - len(failed):,} rows{left_out}")

@@ -13,11 +13,12 @@ from contextlib import contextmanager, nullcontext
 from copy import deepcopy
 from pathlib import Path
 from tempfile import TemporaryDirectory
+import cloudpickle
 from fastai.basics import *
 from fastai.callback.all import *
 from fastai.torch_core import rank_distrib
 from ..errors import ModelFileError, require
-from ..batches import as_before, say, shown
+from ..batches import FilePath, as_before, say, shown
 from ..bilm import BiLM, char_vocab_of
 from ..elmo import Elmo, encoder_state
 from ..tagger import ElmoLearner
@@ -116,6 +117,16 @@ def save(self:FitLearner, file, **kwargs)->Path:
     opt = getattr(self, 'opt', None)
     with whole_file(file) as part: save_model(part, self.model, opt, **kwargs)
     return file
+
+@patch
+def export(self:FitLearner, fname='export.pkl', pickle_module=cloudpickle, pickle_protocol=2):
+    "As fastai's, for any system; where it fails, an earlier file and the learner stay as they are"
+    if rank_distrib(): return
+    empty = self.dls.new_empty()
+    empty.path = FilePath(empty.path)
+    with (whole_file(self.path/fname) as part, replaced(self, 'dls', empty),
+          replaced(self, 'opt', None), replaced(self, 'path', FilePath(self.path))):
+        torch.save(self, part, pickle_module=pickle_module, pickle_protocol=pickle_protocol)
 
 # %% ../../nbs/library/learners.ipynb #fl4
 @patch

@@ -217,9 +217,12 @@ def treebank(
         url = f'https://github.com/UniversalDependencies/{name}/archive/{version}.zip'
         files = sorted(map(Path, retrieve(name, url, processor=Unzip())))
     else: files = sorted(folder.iterdir())
+    files = [file for file in files if file.suffix == '.conllu']
+    names = {file.name.partition('-ud-')[0] for file in files}
+    require(len(names) == 1, f"{folder or name} must have one treebank, and has {sorted(names)}")
     gold = {}
     for split,part in dict(train='train', valid='dev', test='test').items():
-        found = [file for file in files if f'-ud-{part}' in file.name and file.suffix == '.conllu']
+        found = [file for file in files if f'-ud-{part}' in file.name]
         if found: gold[split] = [sent for file in found for sent in read_conll(file)]
     return Corpus.from_gold(name, gold)
 
