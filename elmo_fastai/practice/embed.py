@@ -304,7 +304,7 @@ def embed_file(
             if say is print and sys.stdout.isatty(): print(f"{start:,} rows", end='\r')
         vectors = chain.from_iterable(map(vectors_in, files))
         with whole_file(out) as part: WRITERS[out.suffix.lower()](part, vectors, texts, job)
-        for file in out.parent.glob(f'.{escape(out.name)}-*.part'): file.unlink()    # of a killed one
+        for file in out.parent.glob(f'.{escape(out.name)}-*.part'): file.unlink() # of a kill
         clear(folder)
     left_out = f"; {len(failed):,} rows are left out" if failed else ""
     say(f"{from_here(out)}: {len(texts) - len(failed):,} rows{left_out}")
