@@ -3,7 +3,6 @@ study).
 
     python tests/benchmarks/attention.py                  # all of it: some nine hours of one core
     python tests/benchmarks/attention.py --parts wikitext --minutes 5
-    python tests/benchmarks/attention.py --quick          # does it work? Nothing is kept
 
 Cells that are in the file are not measured again. A training ends by the processor time of its one
 thread. The rate of each network is found first, on the validation sentences with a seed of its own:
@@ -13,7 +12,6 @@ each cell keeps the load it was measured under.
 import math, os, time
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 import numpy as np, torch
 from torch import nn
 from fastai.torch_core import set_seed
@@ -24,6 +22,7 @@ from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.learner import bilm_learner, evaluate, evaluating
 from elmo_fastai.text.corpora import toy_corpus, treebank, wikitext2
 from elmo_fastai.ngrams import KneserNey
+from elmo_fastai.probe import random_tags
 from elmo_fastai.tokens import ByteCharVocab
 from elmo_fastai.batches import (
     ElmoDataLoaders, EncodedText, SentenceDataLoader, StreamDataLoader)
@@ -49,10 +48,12 @@ REAL = 'LSTM', 'attention', 'LSTM, meeting, masked', 'attention, meeting, masked
 LENGTHS = 8, 16, 32, 64, 128, 256, 512
 TUNED = dict(lstm=1.6e-2, attention=4e-3)         # where the search for a rate begins
 MASKED_SHARE, TUNE_SEED = .3, 1000
+WIDTH, SEEDS = 128, range(3)
+SECONDS = 180                                     # of a training on the toy language
 
 class Cells(dict):
     def __init__(self, file):
-        super().__init__(read_figures(file, {}) if file else {})
+        super().__init__(read_figures(file, {}))
         self.file = file
     def make(self, key, f):
         "The figures of a cell, measured by `f` if they are not there"
@@ -64,7 +65,7 @@ class Cells(dict):
 
 # training
 
-def config_of(design, width, dropout=0., **kwargs):
+def config_of(design, width=WIDTH, dropout=0., **kwargs):
     w, (network, depth, goal) = width, DESIGNS[design]
     base = BiLMConfig(design, filters=((1, w//8), (2, w//4), (3, w//2), (4, w//2)), proj_dim=w,
                       hidden_dim=w, n_layers=2, dropout=dropout)
@@ -92,10 +93,10 @@ def train(dls, config, seconds, lr, seed, change=None, share=MASKED_SHARE):
     learn = bilm_learner(dls, config, bf16=False, from_counts=False, cbs=cbs)
     if change: change(learn.model)
     quietly(learn, 'fit_one_cycle', 999, lr)
-    def weights(m): return sum(p.numel() for p in m.parameters() if p.requires_grad)
     return learn, dict(seconds=budget.elapsed, tokens=learn.throughput.tokens, lr=lr,
                        stopped=None if learn.pct_train == 1 else 'no number',
-                       weights=weights(learn.model), weights_layers=weights(learn.model.lstm))
+                       weights_layers=sum(p.numel() for p in learn.model.lstm.parameters()
+                                          if p.requires_grad))
 
 def tuned(cells, key, design, dls, config, seconds, change=None):
     "The best highest rate by validation; tries go on until the best is not at an end"
@@ -143,14 +144,9 @@ def agreement(model, dls, sents, prior):
             for k,v in right.items()}
 
 def control(train, dev):
-    "The same questions with tags that each word got by lot (Hewitt and Liang 2019)"
-    rng = np.random.default_rng(0)
-    words = sorted({w for s in [*train, *dev] for w in s.tokens})
-    by = dict(zip(words, rng.choice([t for s in train for t in s.tags], len(words))))
-    return [[(s.tokens, [by[w] for w in s.tokens]) for s in o] for o in (train, dev)]
-
-def positions_of(*parts):
-    return [[(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in o] for o in parts]
+    "The same questions with a random tag for each word"
+    by = random_tags([w for s in train + dev for w in s.tokens], [t for s in train for t in s.tags])
+    return [[(s.tokens, [by[w] for w in s.tokens]) for s in part] for part in (train, dev)]
 
 def tagged(train, test, elmo, cache, seed, **kwargs):
     learn = CURVES.train_tagger(train, test, elmo, 'input', epochs=3, seed=seed, words=0,
@@ -158,9 +154,9 @@ def tagged(train, test, elmo, cache, seed, **kwargs):
     return learn.recorder.values[-1][2]
 
 class Toy:
-    def __init__(self, cells, a):
-        self.cells, self.a, self.n = cells, a, 4 if a.quick else 1
-        self.corpus = toy_corpus(n_train=a.sentences, n_valid=1000, n_test=2000, n_unseen=1)
+    def __init__(self, cells, designs):
+        self.cells, self.designs = cells, designs
+        self.corpus = toy_corpus(n_train=100_000, n_valid=1000, n_test=2000, n_unseen=1)
         self.gold = self.corpus.gold
         self.dls = ElmoDataLoaders.from_corpus(self.corpus, kind='sentences', bs=32, seed=0,
                                                device='cpu')
@@ -171,31 +167,34 @@ class Toy:
         return SentenceDataLoader(text, bs=64)
 
     def tuned(self, design, key='toy', change=None):
-        config = config_of(design, self.a.width)
-        return config, tuned(self.cells, key, design, self.dls, config, self.a.seconds/4, change)
+        config = config_of(design)
+        return config, tuned(self.cells, key, design, self.dls, config, SECONDS/4, change)
+
+    def of_test(self, model):
+        "Perplexity in gaps, and the ratio to the floor where there is one"
+        test = self.gold['test']
+        found = dict(gap=STUDY.gap_perplexity(model, self.batches(test[:500]), self.prior))
+        if model.config.goal == 'masked': return found
+        return found | dict(ratio=evaluate(model, self.batches(test))['mean']
+                                  /self.corpus.floor('test'))
 
     def measure(self, model, seed):
-        n, gold, res = self.n, self.gold, {}
-        if model.config.goal == 'next':
-            res['perplexity'] = evaluate(model, self.batches(gold['test'][::n]))
-            res['ratio'] = res['perplexity']['mean']/self.corpus.floor('test')
-        res['gap'] = STUDY.gap_perplexity(model, self.batches(gold['test'][:500]), self.prior)
-        asked = [s.tokens for s in [*gold['valid'], *gold['test']]][::n]
+        gold, res = self.gold, self.of_test(model)
+        asked = [s.tokens for s in [*gold['valid'], *gold['test']]]
         res['agreement'] = agreement(model, self.dls, asked, self.prior)
         elmo = Elmo(model, self.dls.vocab, norm='token').eval()
-        some = (gold[k][:8000//n] for k in ('train', 'test'))
-        commonest, *acc = PROBES.sense_probe(elmo, *some, seeds=1, share=1., whiten=True).accuracy
-        res |= dict(senses=acc, senses_commonest=commonest)
-        tr, dv = gold['train'][:300//n], gold['test'][:300//n]
-        tags = PROBES.linear_probe(elmo, tr, dv, seeds=1, share=1.)
-        res |= dict(probed=len(tr), probe_names=[*tags.index], probe_tags=tags.accuracy.tolist())
-        for name,data in dict(position=positions_of(tr, dv), control=control(tr, dv)).items():
+        some = (gold[k][:8000] for k in ('train', 'test'))
+        _, *res['senses'] = PROBES.sense_probe(elmo, *some, seeds=1, share=1., whiten=True).accuracy
+        tr, dv = gold['train'][:300], gold['test'][:300]
+        asked = dict(tags=(tr, dv), position=map(PROBES.places, (tr, dv)), control=control(tr, dv))
+        for name,data in asked.items():
             found = PROBES.linear_probe(elmo, *data, seeds=1, share=1.)
             res[f'probe_{name}'] = found.accuracy.tolist()
-        cache, pool = LayerCache(mb=1500), gold['train'][:4000//n]
+            if name == 'tags': res['probe_names'] = [*found.index]
+        cache, pool = LayerCache(mb=1500), gold['train'][:4000]
         for share in (.01, 1.):
             some = CURVES.subset(pool, share, seed)
-            res[f'tagging_{share:g}'] = tagged(some, gold['test'][:1000//n], elmo, cache, seed,
+            res[f'tagging_{share:g}'] = tagged(some, gold['test'][:1000], elmo, cache, seed,
                                                steps=100, hidden=64)
         return res
 
@@ -203,12 +202,12 @@ class Toy:
         gap = lambda: dict(test=self.corpus.floor('test'),
                            gap=STUDY.gap_floor(self.corpus, 'test', 500))
         self.cells.make('toy/floors', gap)
-        for seed,design in product(self.a.seeds, self.a.designs):
+        for seed,design in product(SEEDS, self.designs):
             config, lr = self.tuned(design)
             def figures():
-                learn, used = train(self.dls, config, self.a.seconds, lr, seed)
+                learn, used = train(self.dls, config, SECONDS, lr, seed)
                 return used | self.measure(learn.model.eval(), seed)
-            self.cells.make(f'toy/{self.a.seconds:g}s/{design}/seed {seed}', figures)
+            self.cells.make(f'toy/{SECONDS:g}s/{design}/seed {seed}', figures)
 
     def norms(self):
         "Is it where the norms stand? Tries of the rate with norms first (Xiong et al. 2020)"
@@ -220,56 +219,49 @@ class Toy:
         masked = 'LSTM, meeting, masked'
         tries = [('LSTM', 'LSTM', part, 0) for part in (2/3, 1/3, 1/6, 1/12, 1/24)]
         tries += [(f'{masked}, {o:g}', masked, 1, o) for o in (.15, .5)]
-        for (name,design,part,share),seed in product(tries, self.a.seeds):
+        for (name,design,part,share),seed in product(tries, SEEDS):
             config, lr = self.tuned(design)
             def figures():
-                learn, used = train(self.dls, config, self.a.seconds*part, lr, seed, share=share)
-                model, test = learn.model.eval(), self.gold['test']
-                gap = STUDY.gap_perplexity(model, self.batches(test[:500]), self.prior)
-                if share: return dict(used, share=share, gap=gap)
-                ratio = evaluate(model, self.batches(test))['mean']/self.corpus.floor('test')
-                return dict(used, share=share, gap=gap, ratio=ratio)
-            self.cells.make(f'goal/{self.a.seconds*part:g}s/{name}/seed {seed}', figures)
+                learn, used = train(self.dls, config, SECONDS*part, lr, seed, share=share)
+                return used | dict(share=share) | self.of_test(learn.model.eval())
+            self.cells.make(f'goal/{SECONDS*part:g}s/{name}/seed {seed}', figures)
 
     def positions(self):
         "Windows of 32 tokens in training, longer ones in use"
-        a = self.a
         dls = ElmoDataLoaders.from_corpus(self.corpus, kind='stream', bs=32, seq_len=32, seed=0,
                                           shuffle=True, device='cpu')
         text = EncodedText([s.tokens for s in self.gold['test']], dls.types)
-        for seed,how in product(a.seeds, ('LSTM', *STUDY.POSITIONS)):
-            config = config_of('LSTM' if how == 'LSTM' else 'attention', a.width,
-                               longest=LENGTHS[-1])
+        for seed,how in product(SEEDS, ('LSTM', *STUDY.POSITIONS)):
+            config = config_of('LSTM' if how == 'LSTM' else 'attention', longest=LENGTHS[-1])
             if how != 'LSTM': config.positions = how
             def figures():
-                lr = tuned(self.cells, 'stream', how, dls, config, a.seconds/4)
-                learn, used = train(dls, config, a.seconds/2, lr, seed)
+                lr = tuned(self.cells, 'stream', how, dls, config, SECONDS/4)
+                learn, used = train(dls, config, SECONDS/2, lr, seed)
                 def ppl(T):
                     dl = StreamDataLoader(text, bs=max(1, 512//T), seq_len=T)
                     return evaluate(learn.model, dl)['mean']
                 return dict(used, perplexity={str(T): ppl(T) for T in LENGTHS[2:]})
-            self.cells.make(f'positions/{a.seconds/2:g}s/{how}/seed {seed}', figures)
+            self.cells.make(f'positions/{SECONDS/2:g}s/{how}/seed {seed}', figures)
 
 # real text
 
-def wikitext(cells, a):
+def wikitext(cells, designs, minutes):
     "Perplexity on WikiText-2, then UD-EWT's tags by the same model"
     corpus, gold = wikitext2(), treebank('UD_English-EWT').gold
-    if a.quick: corpus.splits['train'] = corpus.splits['train'][:3000]
     dls = ElmoDataLoaders.from_corpus(corpus, kind='stream', bs=32, seq_len=64, min_freq=2, seed=0,
                                       shuffle=True, device='cpu')
-    tok = [l.split() for l in corpus.splits['test'] if l.split()][:300 if a.quick else None]
+    tok = [l.split() for l in corpus.splits['test'] if l.split()]
     test, prior = EncodedText(tok, dls.types), dls.log_frequencies()
     def counting():
         train_ids = [dls.vocab.encode(l.split()) for l in corpus.splits['train'] if l.split()]
         kn = KneserNey(5, vocab_size=len(dls.vocab) - 2).fit(train_ids)
         return kn.perplexity(map(dls.vocab.encode, tok))
     cells.make('wikitext/counting', counting)
-    for seed,design in product(a.seeds, [d for d in REAL if d in a.designs]):
-        config = config_of(design, a.width, dropout=.1)
+    for seed,design in product(SEEDS, [d for d in REAL if d in designs]):
+        config = config_of(design, dropout=.1)
         def figures():
-            lr = tuned(cells, 'wikitext', design, dls, config, 60*a.minutes/5)
-            learn, res = train(dls, config, 60*a.minutes, lr, seed)
+            lr = tuned(cells, 'wikitext', design, dls, config, 60*minutes/5)
+            learn, res = train(dls, config, 60*minutes, lr, seed)
             model = learn.model.eval()
             if config.goal == 'next':
                 res['perplexity'] = evaluate(model, StreamDataLoader(test, bs=8, seq_len=64))
@@ -277,13 +269,12 @@ def wikitext(cells, a):
             some = SentenceDataLoader(EncodedText(short, dls.types), bs=16)
             res['gap'] = STUDY.gap_perplexity(model, some, prior)
             elmo, cache = Elmo(model, dls.vocab, norm='token').eval(), LayerCache(mb=3000)
-            train_sents, dev = (gold[k][::40 if a.quick else 1] for k in ('train', 'valid'))
             for share in (.01, .3):
-                some = CURVES.subset(train_sents, share, seed)
-                res[f'tagging_{share:g}'] = tagged(some, dev, elmo, cache, seed,
+                some = CURVES.subset(gold['train'], share, seed)
+                res[f'tagging_{share:g}'] = tagged(some, gold['valid'], elmo, cache, seed,
                                                    steps=200, hidden=96)
             return res
-        cells.make(f'wikitext/{a.minutes:g}min/{design}/seed {seed}', figures)
+        cells.make(f'wikitext/{minutes:g}min/{design}/seed {seed}', figures)
 
 # speed and memory
 
@@ -317,17 +308,16 @@ def speeds(models, T, width, reps):
                 if turn: found[d] = max(rate, found.get(d, 0))               # the first warms up
     return dict(train=best.pop('train_step'), **best, load=os.getloadavg()[0])
 
-def speed(cells, a):
-    for width in [a.width] if a.quick else (128, 512):
+def speed(cells):
+    for width in (WIDTH, 512):
         models = {d: config_of(d, width).model(4000) for d in REAL}
         for T in LENGTHS:
-            reps = 2 if a.quick else 1 + 2048//width
-            cells.make(f'speed/{width}/{T}', lambda: speeds(models, T, width, reps))
+            cells.make(f'speed/{width}/{T}', lambda: speeds(models, T, width, 1 + 2048//width))
 
-def peak(design, T, width):
+def peak(design, T):
     "MB that a training step on 8,192 tokens needs beyond what was there"
     torch.set_num_threads(1)
-    model, batch = config_of(design, width).model(4000), windows(T, 8192)
+    model, batch = config_of(design).model(4000), windows(T, 8192)
     if model.config.goal == 'masked': batch = batch[:2]
     def step(batch): torch.cat(model(*batch)).mean().backward()
     step([o[:1,:8] for o in batch])                                # libraries, kernels
@@ -336,32 +326,23 @@ def peak(design, T, width):
     step(batch)
     return (peak_gb() - before)*1e9/2**20
 
-def memory(cells, a):
+def memory(cells):
     for T,design in product(LENGTHS[2::2], REAL):
-        cells.make(f'memory/{a.width}/{T}/{design}', lambda: in_process(peak, design, T, a.width))
+        cells.make(f'memory/{WIDTH}/{T}/{design}', lambda: in_process(peak, design, T))
 
 OF_TOY = 'norms', 'toy', 'goal', 'positions'
-OTHERS = dict(wikitext=wikitext, speed=speed, memory=memory)
 
 @call_parse
 def main(
-    parts:several(str)=(*OF_TOY, *OTHERS),  # of the measurement
-    designs:several(str)=tuple(DESIGNS),    # networks
-    minutes:float=15.,                      # of a training on WikiText-2
-    quick:bool=False,                       # seconds for minutes, nothing is kept
-    json:Path=RESULTS/'attention.json'      # file of the cells
+    parts:several(str)=(*OF_TOY, 'wikitext', 'speed', 'memory'),  # of the measurement
+    designs:several(str)=tuple(DESIGNS),                          # networks
+    minutes:float=15.,                                            # of a training on WikiText-2
+    json:Path=RESULTS/'attention.json'                            # file of the cells
 ):
     "Measure the cells that the file lacks"
     torch.set_num_threads(1)
-    a = SimpleNamespace(designs=designs, minutes=minutes, quick=quick, seeds=range(3), seconds=180,
-                        sentences=100_000, width=128)
-    if quick:
-        a = SimpleNamespace(designs=designs, minutes=.05, quick=quick, seeds=[0], seconds=3,
-                            sentences=2000, width=32)
-    cells = Cells(None if quick else json)
-    cells['about'] = dict(torch=torch.__version__, threads=1,
-                          instructions=torch.backends.cpu.get_cpu_capability())
-    toy = Toy(cells, a) if {*parts} & {*OF_TOY} else None
-    for part in parts:
-        if part in OTHERS: OTHERS[part](cells, a)
-        else: getattr(toy, part)()
+    cells = Cells(json)
+    toy = Toy(cells, designs) if {*parts} & {*OF_TOY} else None
+    others = dict(wikitext=lambda: wikitext(cells, designs, minutes), speed=lambda: speed(cells),
+                  memory=lambda: memory(cells))
+    for part in parts: (getattr(toy, part) if part in OF_TOY else others[part])()

@@ -3,7 +3,6 @@ box (library: The model in the box).
 
     python tests/benchmarks/box.py MODEL --train     # by RECIPE: some hours of one core
     python tests/benchmarks/box.py MODEL             # half an hour; figures go to MODEL/box.json
-    python tests/benchmarks/box.py MODEL --quick     # the same on small samples: does it work?
     python tests/benchmarks/box.py MODEL --shapes    # SHAPES, some minutes each, into the same file
     python tests/benchmarks/box.py MODEL --make      # write the box; then run its page
 
@@ -71,7 +70,7 @@ def perplexities(lm, vocab, toks):
     types, res = TokenTypes(vocab, ByteCharVocab(lm.config.max_chars)), {}
     for k in HELD:
         ppl = evaluate(lm, SentenceDataLoader(EncodedText(toks[k], types), bs=64))
-        res[k] = dict(sentences=[ppl['fwd'], ppl['bwd']], predictions=ppl['predictions'])
+        res[k] = dict(sentences=[ppl['fwd'], ppl['bwd']])
     return res
 
 def counting(vocab, toks):
@@ -81,9 +80,9 @@ def counting(vocab, toks):
               for backward in (False, True)]
     return {k: [kn.perplexity(ids[k]) for kn in models] for k in HELD}
 
-def read(corpus, vocab, some):
+def read(corpus, vocab):
     tok = get_tokenizer(corpus.tokenizer)
-    toks = {k: [tok(s) for s in v[::some]] for k,v in corpus.splits.items()}
+    toks = {k: [*map(tok, v)] for k,v in corpus.splits.items()}
     about = {k: dict(sentences=len(v), words=sum(map(len, v)),
                      unknown=float(np.mean([w not in vocab.o2i for s in v for w in s])))
              for k,v in toks.items()}
@@ -104,39 +103,33 @@ def senses(elmo, n=3000):
     gold = toy_corpus(n_train=n, n_valid=n//3, n_test=1, n_unseen=1).gold
     return probed(probes.sense_probe(elmo, gold['train'], gold['valid'], seeds=1, share=1.))
 
-def classify(elmo, data, seed, cache, epochs):
+def classify(elmo, data, seed, cache, epochs=5):
     "(accuracy on dev, on test) of a classifier on the frozen mix with attention pooling"
     set_seed(seed)
     dls = review_loaders(data, bs=64, char_vocab=elmo.char_vocab)
     learn = elmo_classifier_learner(dls, elmo, cache=cache, dropout=.3)
-    with learn.no_bar(), learn.no_logging():
-        learn.fit_one_cycle(epochs, 3e-3)
-        return [accuracy_on(learn, data[split]) for split in ('valid', 'test')]
+    quietly(learn, 'fit_one_cycle', epochs, 3e-3)
+    return [accuracy_on(learn, data[split]) for split in ('valid', 'test')]
 
-def sentiment(elmo, some, epochs, seeds):
+def sentiment(elmo, seeds=5):
     """SST-2 sentences: the pretrained backbone against a normalised random one, of another seed
     each time"""
-    data = {k: [(s.text, s.label) for s in v[::some]] for k,v in sst2().gold.items()}
+    data = {k: [(s.text, s.label) for s in v] for k,v in sst2().gold.items()}
     cache, texts = LayerCache(6000), [t for t,_ in data['train']]
-    res = dict(pretrained=[], random=[])
-    for seed in range(seeds):
-        res['pretrained'].append(classify(elmo, data, seed, cache, epochs))
-        twin = random_elmo(elmo, seed, texts)
-        res['random'].append(classify(twin, data, seed, True, epochs))
-    commonest = [max(np.mean([l == o for _,l in data[k]]) for o in (0, 1))
-                 for k in ('valid', 'test')]
-    n = {k: len(data[v]) for k,v in dict(train='train', dev='valid', test='test').items()}
-    return dict(**res, commonest=commonest, **n, epochs=epochs, normalised=True)
+    found = [(classify(elmo, data, seed, cache),
+              classify(random_elmo(elmo, seed, texts), data, seed, True)) for seed in range(seeds)]
+    positive = [np.mean([label for _,label in data[k]]) for k in ('valid', 'test')]
+    return dict(zip(('pretrained', 'random'), map(list, zip(*found))),
+                commonest=[max(o, 1 - o) for o in positive])
 
-def measure(folder, quick):
-    start, (lm, vocab) = time.perf_counter(), load_bilm(folder)
+def measure(folder):
+    lm, vocab = load_bilm(folder)
     elmo, small = Elmo(lm, vocab).eval(), box_of(lm, vocab)
     boxed = Elmo(small, vocab).eval()
     n = sum(p.numel() for p in small.parameters())
     output = sum(p.numel() for k,p in small.named_parameters() if k.startswith('head'))
-    f = dict(model=dict(parameters=dict(encoder=n - output, output=output), words=len(vocab),
-                        config=vars(lm.config)))
-    toks, f['text'] = read(english(), vocab, 20 if quick else 1)
+    f = dict(model=dict(parameters=dict(encoder=n - output, output=output), words=len(vocab)))
+    toks, f['text'] = read(english(), vocab)
     f['perplexity'], fivegram = perplexities(small, vocab, toks), counting(vocab, toks)
     for k,ppl in f['perplexity'].items(): ppl['5-gram'] = fivegram[k]
     sents = [o.split() for o in ('It was a bright cold day in April .',
@@ -145,12 +138,8 @@ def measure(folder, quick):
     f['bytes'] = dict(moved=box.moved(elmo, boxed, sents).tolist(), perplexity={
         'as trained': trained, 'in the box': f['perplexity']['valid']['sentences']})
     del toks
-    f['senses'] = senses(boxed, 500 if quick else 3000)
-    f['tags'] = tags(boxed, 10, 5_000) if quick else tags(boxed)
-    f['sentiment'] = sentiment(boxed, 15, 1, 2) if quick else sentiment(boxed, 1, 5, 5)
-    f['training'] = json.loads(Folder(folder).read('training.json'))
-    return f | dict(measured=dict(seconds=time.perf_counter() - start, torch=torch.__version__,
-                                  threads=torch.get_num_threads()))
+    return f | dict(senses=senses(boxed), tags=tags(boxed), sentiment=sentiment(boxed),
+                    training=json.loads(Folder(folder).read('training.json')))
 
 def box_of(lm, vocab):
     with tempfile.TemporaryDirectory() as tmp:
@@ -166,8 +155,8 @@ def shape(corpus, name, minutes, size=352, lr=RECIPE['lr'], bs=RECIPE['bs'], **c
     lm, valid = learn.model.eval(), [get_tokenizer('words')(s) for s in corpus.valid[::3]]
     elmo = Elmo(lm, dls.vocab).eval()
     ppl = evaluate(lm, SentenceDataLoader(EncodedText(valid, TokenTypes(dls.vocab)), bs=64))
-    return dict(name=name, minutes=minutes, lr=lr, bs=bs, tokens=int(learn.throughput.tokens),
-                config=vars(config), parameters=sum(p.numel() for p in elmo.lm.parameters()),
+    return dict(name=name, tokens=int(learn.throughput.tokens),
+                parameters=sum(p.numel() for p in elmo.lm.parameters()),
                 fwd=ppl['fwd'], bwd=ppl['bwd'],
                 tags=[o['accuracy'] for o in tags(elmo, 4, 15_000)['rows'][2:]],
                 senses=[o['accuracy'] for o in senses(elmo, 500)['rows'][1:]])
@@ -179,7 +168,6 @@ def main(
     shapes:bool=False,  # train and measure several shapes at equal time
     minutes:float=2.5,  # of one core, for each shape
     make:bool=False,    # write the box with the figures that are there
-    quick:bool=False,   # small samples
     out:Path=ROOT/'elmo_fastai'/'box'/'mini-en' # the box to write
 ):
     "Do what is asked; without a word: measure"
@@ -190,6 +178,6 @@ def main(
     if shapes:
         corpus = english()
         found['shapes'] = [shape(corpus, name, minutes, **how) for name,how in SHAPES.items()]
-    if not (shapes or make): found |= measure(model, quick)
+    if not (shapes or make): found |= measure(model)
     write_figures(file, found)
     if make: log(box.make_box(model, out, found))

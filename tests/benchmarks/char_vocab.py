@@ -50,8 +50,7 @@ def train_row(name, seed, lines, tokens):
     learn = bilm_learner(dls, BiLMConfig(name, **SHAPE), from_counts=False)
     with learn.no_bar(), learn.no_logging(): learn.fit_one_cycle(1, 6e-3)
     elmo, known = Elmo(learn.model, dls.vocab).eval(), {w for s in sents for w in s}
-    return dict(n_chars=chars.n_chars, steps=len(learn.recorder.losses),
-                **evaluate(learn.model, dls.valid),
+    return dict(**evaluate(learn.model, dls.valid),
                 **tags(elmo, gold['train'], gold['valid'], known, tokens, seed))
 
 @call_parse
@@ -63,7 +62,7 @@ def main(
 ):
     "Add the rows that the file lacks"
     torch.set_num_threads(1)
-    found = read_figures(json, dict(lines=lines, shape=SHAPE, tagged=tokens, rows=[]))
+    found = read_figures(json, dict(rows=[]))
     fill(found['rows'], [dict(name=name, seed=seed) for seed in range(seeds) for name in ROWS],
          lambda **key: train_row(**key, lines=lines, tokens=tokens),
          lambda: write_figures(json, found))

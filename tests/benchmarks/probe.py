@@ -9,7 +9,7 @@ those of the page are `pretrain(toy_corpus(n_train=100_000), seed=1, epochs=3, l
 others take the model of the package. The figures go to nbs/results/probe.json, neighbours.json and
 senses.json, part by part.
 """
-import math, re, time
+import json, re, time
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -49,23 +49,21 @@ bear: A brown bear came out of the forest . | I can not bear this pain .
 """
 
 def plain(table):
-    rows = {k: {c: round(float(v), 4) if math.isfinite(v) else None for c,v in r.items()}
-            for k,r in table.to_dict('index').items()}
-    return dict(rows=rows, **table.attrs)
+    return dict(rows=json.loads(table.round(4).to_json(orient='index')), **table.attrs)
 
 def toy_gold(n, n_valid=0):
     return toy_corpus(n_train=n, n_valid=n_valid, n_test=0, n_unseen=0).gold
 
-def senses(elmo, *data, seeds, ways=('mean', '1nn')):
-    names = dict(zip(('mean', '1nn'), ('nearest mean', 'nearest example')))
-    return {f'sense, {names[how]}': plain(STUDY.sense_probe(elmo, *data, how=how, seeds=seeds))
-            for how in ways}
+def senses(elmo, *data, seeds):
+    ways = {'nearest mean': 'mean', 'nearest example': '1nn'}
+    return {f'sense, {name}': plain(STUDY.sense_probe(elmo, *data, how=how, seeds=seeds))
+            for name,how in ways.items()}
 
 # the toy language
 
-def toy(elmos, n=12_000, n_valid=2_000, seeds=3):
-    gold = toy_gold(12_000, n_valid)
-    data = gold['train'][:n], gold['valid']
+def toy(elmos, seeds=3):
+    gold = toy_gold(12_000, 2_000)
+    data = gold['train'], gold['valid']
     return [{'part of speech': plain(STUDY.linear_probe(elmo, *data, seeds=seeds))}
             | senses(elmo, *data, seeds=seeds) for elmo in elmos]
 
@@ -89,21 +87,20 @@ def mean_of_layers(v):
     v = v/np.linalg.norm(v, axis=-1, keepdims=True).clip(1e-12)
     return v.mean(0)[None].repeat(3, 0)
 
-def purity(elmos, pools=POOLS, ks=KS):
+def purity(elmos):
     "Neighbours of one sense: by the size of the text, by their number, by what is compared"
-    gold, runs, ways = toy_gold(max(pools))['train'], [], []
+    gold, runs, ways = toy_gold(max(POOLS))['train'], [], []
     for elmo in elmos:
         runs.append([dict(pool=pool, **plain(STUDY.purity(elmo, gold[:pool], k=k)))
-                     for pool,k in product(pools, ks)])
+                     for pool,k in product(POOLS, KS)])
         views = {'directions evened out': (elmo, True),
                  'mean taken away': (elmo, False),
                  'forward halves': (half_of(elmo, False), True),
                  'backward halves': (half_of(elmo, True), True),
                  'mean of layers 0 to 2': (View(elmo, mean_of_layers), True)}
-        ways.append({name: float(STUDY.purity(view, gold[:pools[1]], k=ks[-2], whiten=whiten)
+        ways.append({name: float(STUDY.purity(view, gold[:POOLS[1]], k=KS[-2], whiten=whiten)
                                  .purity['layer 2']) for name,(view, whiten) in views.items()})
-    return dict(pools=pools, ks=ks, runs=runs,
-                ways=dict(pool=pools[1], k=ks[-2], layer=2, runs=ways))
+    return dict(runs=runs, ways=dict(runs=ways))
 
 # English
 
@@ -136,18 +133,13 @@ def random_twins(elmo, data):
 def real(elmo):
     "Fifteen words in novels and WikiText-2, their senses labelled by hand, beside random weights"
     data, sources = real_senses(elmo)
-    tables = {f'purity, k={k}': plain(STUDY.purity(elmo, data, k=k)) for k in (1, 3)}
-    tables |= senses(elmo, data, seeds=20)
-    kinds = ['wiki' if s == 'wikitext-2' else 'novel' for s in sources]
-    there = Counter((s.split('/')[0], kind, s) for (*_, s),kind in zip(data, kinds))
-    best = {}        # the commonest sense of the word in its kind of text
-    for (word, kind, sense),n in sorted(there.items(), key=lambda o: (o[1], o[0][2])):
-        best[word, kind] = sense
-    by_source = float(np.mean([best[s.split('/')[0], kind] == s
-                               for (*_, s),kind in zip(data, kinds)]))
+    tables = {'purity, k=1': plain(STUDY.purity(elmo, data, k=1))} | senses(elmo, data, seeds=20)
+    # right, if one takes the commonest sense of the word in its kind of text
+    labelled = pd.DataFrame(dict(sense=[sense for *_,sense in data], source=sources))
+    kinds = [labelled.sense.str.split('/').str[0], labelled.source == 'wikitext-2']
+    right = labelled.groupby(kinds).sense.agg(lambda o: o.value_counts().max()).sum()
     random = [plain(STUDY.purity(twin, data, k=1)) for twin in random_twins(elmo, data)]
-    return dict(tables=tables, random=random, by_source=round(by_source, 4),
-                senses=dict(Counter(s for *_, s in data)))
+    return dict(tables=tables, random=random, by_source=round(right/len(data), 4))
 
 def books(elmo):
     "The same occurrences as lesson 13 counts senses: this model, and three with random weights"
@@ -160,7 +152,7 @@ def books(elmo):
     def difference(rival):
         d = ours['layer 2'].astype(float) - ours[rival]
         return [round(d.mean(), 4), round(d.sem(), 4)]
-    return dict(tables=[t.round(4).to_dict('index') for t in tables], twins=len(random),
+    return dict(tables=[t.round(4).to_dict('index') for t in tables],
                 layer_2_minus={rival: difference(rival) for rival in ours})
 
 def count_vectors(sents, n_words=8_000, around=3, dim=100):
@@ -182,10 +174,10 @@ def count_vectors(sents, n_words=8_000, around=3, dim=100):
     vectors = svd.fit_transform(m.tocsr())/svd.singular_values_**0.5
     return WordVectors(words, vectors.astype(np.float32))
 
-def words(elmo, ask=ASK, layer=1):
+def words(elmo):
     "A dozen words and more: where their nearest occurrences are, and their static neighbours"
     ask = [(w, [q.strip() for q in qs.split('|')])
-           for w,qs in (o.split(': ', 1) for o in ask.strip().split('\n'))]
+           for w,qs in (o.split(': ', 1) for o in ASK.strip().split('\n'))]
     text, wanted = real_sentences(), re.compile(r'\b(?:' + '|'.join(w for w,_ in ask) + r')\b')
     keys = [k for k,s in text.items() if wanted.search(s) and '<unk>' not in s]
     found = {tuple(s): k[0] for s,k in zip(elmo.to_tokens([text[k] for k in keys]), keys)
@@ -200,12 +192,12 @@ def words(elmo, ask=ASK, layer=1):
         return dict(cosine=round(o.cosine, 3), source=found[s],
                     text=[before, s[t], after, t > 8, t + 8 < len(s)])
     def asked(w, q):
-        near = STUDY.nearest(elmo, q.split(), w, [list(s) for s in found], 2, layer)
+        near = STUDY.nearest(elmo, q.split(), w, [list(s) for s in found], 2)
         return dict(sentence=q, found=[shown(o) for o in near.itertuples()])
     rows = [dict(word=w, occurrences=n[w], static=[v for v,_ in by_count.nearest(w, 5)],
                  letters=[v for v,_ in by_letter.nearest(w, 5)], asked=[asked(w, q) for q in qs])
             for w,qs in ask]
-    return dict(layer=layer, sentences=len(text), rows=rows)
+    return dict(rows=rows)
 
 def questions(train, dev):
     """(train, dev) of three linear probes: the tag, the word if it is one of the hundred commonest,
@@ -213,18 +205,17 @@ def questions(train, dev):
     common = {w for w,_ in Counter(w for s in train for w in s.tokens).most_common(100)}
     def spelt(sents):
         return [(s.tokens, [w if w in common else None for w in s.tokens]) for s in sents]
-    def places(sents): return [(s.tokens, [min(t, 9) for t in range(len(s.tokens))]) for s in sents]
     return {'part of speech': (train, dev), 'word': (spelt(train), spelt(dev)),
-            'position': (places(train), places(dev))}
+            'position': (STUDY.places(train), STUDY.places(dev))}
 
 def ud(elmo, seeds=3, max_tokens=20_000):
     gold = treebank('UD_English-EWT').gold
     return {name: plain(STUDY.linear_probe(elmo, *data, seeds=seeds, max_tokens=max_tokens))
             for name,data in questions(gold['train'], gold['valid']).items()}
 
-def timed(elmo, n=3_000, more=40_000):
-    gold, res = toy_gold(n, 600), {}
-    more = toy_gold(more)['train']         # one word in twenty has senses
+def timed(elmo):
+    gold, res = toy_gold(3_000, 600), {}
+    more = toy_gold(40_000)['train']       # one word in twenty has senses
     def run(name, f, *args, **kw):
         wall, own = time.perf_counter(), time.process_time()
         t = f(elmo, *args, **kw)

@@ -1,12 +1,9 @@
 """One recipe in ten languages and nine scripts: a small biLM of each treebank's own text, a tagger
 with it and without it (study: One recipe, many scripts).
 
-    # ten treebanks, up to four settings, three seeds: some fifteen minutes of one core
-    python tests/benchmarks/scripts.py
+    python tests/benchmarks/scripts.py               # some fifteen minutes of one core
     python tests/benchmarks/scripts.py --longer      # a check: twice the steps, on three treebanks
     python tests/benchmarks/scripts.py --treebanks fi_tdt ar_padt --json mine.json
-    # does it work?
-    python tests/benchmarks/scripts.py --treebanks te_mtg --seeds 1 --steps 10 --json F
 
 Each row is one treebank, one alphabet (bytes, or the letters of the training text), one `max_chars`
 and one seed. Accuracy is that on the test part. Two rivals: the commonest tag of each word, and a
@@ -15,19 +12,23 @@ linear model on the word, its beginnings and ends, and its neighbours.
 import os, random
 from pathlib import Path
 import torch
-from fastai.basics import Callback, CancelFitException, CancelValidException
-from fastai.callback.schedule import combined_cos
+from fastai.callback.schedule import ParamScheduler, combined_cos
 from fastai.torch_core import set_seed
 from fastcore.script import call_parse
-from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.metrics import accuracy_score
+from sklearn.pipeline import make_pipeline
 from sklearn.svm import LinearSVC
 from harness import RESULTS, fill, read_figures, several, write_figures
 from elmo_fastai.all import (
     BiLMConfig, ByteCharVocab, CharVocab, Elmo, ElmoDataLoaders, bilm_learner)
 from elmo_fastai.learner import evaluate
+from elmo_fastai.practice.learners import TimeBudget
 from elmo_fastai.tagger import TagDataLoaders, elmo_tagger_learner
 from elmo_fastai.text.corpora import treebank
 from elmo_fastai.text.read import Corpus, last_part, read_conll
+from learners import NoValidation
+from made import quietly
 from pages import page
 
 TREEBANKS = ('en_ewt', 'da_ddt', 'vi_vtb', 'el_gud', 'hy_armtdp', 'ug_udt', 'ko_gsd', 'te_mtg',
@@ -86,18 +87,13 @@ def facts(name, gold, remark):
 
 def features(tokens, i):
     word = tokens[i]
-    found = {f'word={word}': 1, f'length={min(len(word), 10)}': 1,
-             f'digit={any(map(str.isdigit, word))}': 1,
-             f'upper={word[:1].isupper()}': 1, f'sign={not any(map(str.isalnum, word))}': 1}
-    for n in range(1, 5):
-        found[f'begins={word[:n]}'] = 1
-        found[f'ends={word[-n:]}'] = 1
+    found = {f'word={word}', f'length={min(len(word), 10)}', f'digit={any(map(str.isdigit, word))}',
+             f'upper={word[:1].isupper()}', f'sign={not any(map(str.isalnum, word))}'}
+    for n in range(1, 5): found |= {f'begins={word[:n]}', f'ends={word[-n:]}'}
     for step in (-2, -1, 1, 2):
         other = tokens[i+step] if 0 <= i+step < len(tokens) else '<end>'
-        found[f'{step}={other}'] = 1
-        if abs(step) == 1:
-            found[f'{step} begins={other[:2]}'] = 1
-            found[f'{step} ends={other[-2:]}'] = 1
+        found.add(f'{step}={other}')
+        if abs(step) == 1: found |= {f'{step} begins={other[:2]}', f'{step} ends={other[-2:]}'}
     return found
 
 def rows_of(sents):
@@ -106,37 +102,20 @@ def tags_of(sents): return [tag for sent in sents for tag in sent.tags]
 
 def rivals(gold):
     commonest = page('course/11_tagger').CommonestTag(gold['train'])
-    vectorizer = DictVectorizer()
-    def matrix(sents):
-        x = vectorizer.transform(rows_of(sents))
-        x.indices = x.indices.astype('int32')           # LinearSVC takes no others
-        x.indptr = x.indptr.astype('int32')
-        return x
-    vectorizer.fit(rows_of(gold['train']))
-    linear = LinearSVC(C=.3, random_state=0).fit(matrix(gold['train']), tags_of(gold['train']))
+    linear = make_pipeline(CountVectorizer(analyzer=set), LinearSVC(C=.3, random_state=0))
+    linear.fit(rows_of(gold['train']), tags_of(gold['train']))
     guesses = [tag for sent in gold['test'] for tag in commonest(sent.tokens)]
-    return dict(commonest=accuracy(guesses, gold),
-                linear=accuracy(linear.predict(matrix(gold['test'])), gold))
-
-def accuracy(guesses, gold):
-    right = [guess == tag for guess,tag in zip(guesses, tags_of(gold['test']), strict=True)]
-    return sum(right)/len(right)
+    asked = tags_of(gold['test'])
+    return dict(commonest=accuracy_score(asked, guesses),
+                linear=accuracy_score(asked, linear.predict(rows_of(gold['test']))))
 
 # the models
 
-class Cycle(Callback):
-    "The rate of one cycle by steps, which may end within an epoch"
-    def __init__(self, steps): self.steps = steps
-    def before_fit(self): self.rate = combined_cos(.25, RATE/25, RATE, RATE/1e5)
-    def before_validate(self): raise CancelValidException()
-    def before_batch(self): self.opt.set_hyper('lr', float(self.rate(self.train_iter/self.steps)))
-    def after_batch(self):
-        if self.train_iter >= self.steps: raise CancelFitException()
-
 def fit(learn, steps):
-    epochs = -(-steps//len(learn.dls.train))
-    with learn.no_bar(), learn.no_logging(): learn.fit(epochs, RATE, cbs=Cycle(steps))
-    assert learn.train_iter == steps, learn.train_iter
+    "One cycle by steps, which may end within an epoch"
+    rate = ParamScheduler(dict(lr=combined_cos(.25, RATE/25, RATE, RATE/1e5)))
+    budget = TimeBudget(steps, clock=lambda: learn.train_iter)
+    quietly(learn, 'fit', 999, RATE, cbs=[rate, budget, NoValidation()])
 
 def pretrain(gold, chars, seed, steps):
     corpus = Corpus.from_gold('text', dict(train=gold['train'], valid=gold['valid']))
@@ -164,7 +143,8 @@ def train_row(gold, chars, max_chars, seed, steps):
     learn = elmo_tagger_learner(dls, elmo, 'input' if elmo else None, **TAGGER)
     fit(learn, 2*steps)
     tagged = learn.tag([sent.tokens for sent in gold['test']])
-    return row | dict(accuracy=accuracy([tag for sent in tagged for _,tag in sent], gold))
+    guesses = [tag for sent in tagged for _,tag in sent]
+    return row | dict(accuracy=accuracy_score(tags_of(gold['test']), guesses))
 
 @call_parse
 def main(

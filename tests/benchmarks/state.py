@@ -34,8 +34,7 @@ def measure(corpus, minutes, tokens, w=128):
                         proj_dim=w, hidden_dim=w, dropout=.1)
     position = np.arange(len(valid.ids)) - np.repeat(valid.offsets[:-1], valid.lens) + 1
     bins = [(a, b) for a,b in BINS if (position >= a).sum() > 500]
-    res = dict(words=len(vocab), tokens=len(valid.ids), sentence=float(valid.lens.mean() - 2),
-               bins=[f'{a}' if a == b else f'{a}–{b}' if b < 10**9 else f'from {a}'
+    res = dict(bins=[f'{a}' if a == b else f'{a}–{b}' if b < 10**9 else f'from {a}'
                      for a,b in bins], perplexity={}, by_position={})
     for how in STUDY.TRAININGS:
         set_seed(42)
@@ -58,4 +57,4 @@ def main(
     "Measure on all corpora and write the figures"
     torch.set_num_threads(1)
     found = {name: measure(CORPORA[name](), minutes, tokens) for name in corpora}
-    write_figures(json, dict(minutes=minutes, width=128, threads=1, corpora=found))
+    write_figures(json, dict(corpora=found))
