@@ -35,7 +35,8 @@ def first_view(panel, label, apart):
     word, rows = tokens[s][t], ''
     if panel == 'input':
         return ('<p class="elmo-numbers still" aria-hidden="true">Sentence</p><ol class='
-                f'"elmo-sentences"><li>{sentence(example["sentences"][s], tokens[s], s, chosen, word)}'
+                '"elmo-sentences"><li>'
+                f'{sentence(example["sentences"][s], tokens[s], s, chosen, word)}'
                 '<div class="elmo-bars"></div></li></ol>')
     def line(place):
         "A compared word and a bar for each layer"
@@ -101,7 +102,7 @@ def sized(html, folder):
         plot, narrow = 'figure-html' in m[2], file.with_name(f'{file.stem}-narrow.svg')
         if plot and w > 1.8*h: kind = 'wide panels '         # side by side: a phone scrolls them
         if not plot and not narrow.is_file() and file.suffix == '.svg' and w > PHONE: kind = 'wide '
-        if plot and b'<image' in file.read_bytes(): kind += 'shades '      # its lightness is a number
+        if plot and b'<image' in file.read_bytes(): kind += 'shades '  # lightness is a number
         if 'class="' not in rest: rest += ' class=""'
         rest = rest.replace('class="', f'class="{kind}', 1)
         when = 'fetchpriority="high"' if m.start() < begin else 'loading="lazy"'

@@ -1,7 +1,7 @@
-"""The text that the model in the box has read: novels, plays and an encyclopedia, one sentence a line
+"""The text that the model in the box has read: novels, plays, an encyclopedia, one sentence a line
 
-Files of many hands are repaired on the way: wrapped lines, lost apostrophes, text that was tokenised
-before. nbs/data/books.csv lists the novels, with a checksum of each."""
+Files of many hands are repaired on the way: wrapped lines, lost apostrophes, text that was
+tokenised before. nbs/data/books.csv lists the novels, with a checksum of each."""
 import csv, re
 from hashlib import sha256
 from pathlib import Path
@@ -155,8 +155,7 @@ def book_file(
     return found[0]
 
 def novels(
-    path=None,       # a local copy: a folder with the files, those held out there or in `valid`
-    check:bool=True, # compare each file with its checksum?
+    path=None, # a local copy: a folder with the files, those held out there or in `valid`
 )->Corpus:
     "Novels of 1839-1930, public domain in the US, one sentence a line; 'valid' is whole books"
     root = local_copy('novels', path)
@@ -165,7 +164,7 @@ def novels(
     for book in BOOKS:
         file = book_file(book, root)
         digest = sha256(file.read_bytes()).hexdigest()
-        require(digest == book.sha256 or not check,
+        require(digest == book.sha256,
                 f"'{file}' is not the text of {book.title} that was meant: "
                 f"its SHA-256 is {digest[:12]}…, expected {book.sha256[:12]}…")
         sents = book_sentences(''.join(lines_of(file)), book.start)
@@ -247,12 +246,11 @@ def wikitext_sentences(
     return [sent for sent in sents if sent.count('<unk>') <= max_unk and WHOLE.fullmatch(sent)]
 
 def english(
-    path=None,       # a local copy: a folder with novels, tiny_shakespeare and wikitext-2
-    check:bool=True, # compare the novels with their checksums?
+    path=None, # a local copy: a folder with novels, tiny_shakespeare and wikitext-2
 )->Corpus:
     "Novels, plays, Wikipedia: what the model in the box has read. 'valid' is two whole novels"
     def folder(name): return None if path is None else Path(path).expanduser()/name
-    books = novels(folder('novels'), check=check)
+    books = novels(folder('novels'))
     wiki = wikitext2(folder('wikitext-2'))
     plays = LINE_END.sub('\n', shakespeare_text(folder('tiny_shakespeare')))
     end = plays.rfind('\n\n', 0, int(len(plays)*.9))     # the last tenth is held out
@@ -260,10 +258,3 @@ def english(
     return Corpus('english', dict(train=train, valid=books.valid, plays=speeches(plays[end:]),
                                   wiki=wikitext_sentences(wiki.valid)))
 
-def save_lines(corpus, folder):
-    "Write each split of a corpus into a text file of that name"
-    folder = Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, lines in corpus.splits.items():
-        (folder/f'{split}.txt').write_text('\n'.join(lines) + '\n', encoding='utf-8')
-    return folder

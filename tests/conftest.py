@@ -1,8 +1,8 @@
 """What all tests share
 
 The tests of a module stand in `test_<module>.py`. Other files are about several modules, or about
-none: doors for texts (`test_doors`, `test_texts`), pages (`test_pages`), the site (`test_site`), its
-scripts (`test_live`, `test_explainer`), the package (`test_packaging`), its models (`test_box`)."""
+none: doors for texts (`test_doors`, `test_texts`), pages (`test_pages`), the site (`test_site`),
+its scripts (`test_live`, `test_explainer`), the package (`test_packaging`, `test_box`)."""
 import importlib.util, os, random, signal, sys, tempfile
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,8 +80,12 @@ def odd_addresses():
 @pytest.fixture(scope='session')
 def texts():
     "400 sentences of the toy language"
-    from elmo_fastai.text.corpora import toy_corpus
-    return toy_corpus(n_train=400, n_valid=1, n_test=1, n_unseen=1).train
+    return elmo_fastai.all.toy_corpus(n_train=400, n_valid=1, n_test=1, n_unseen=1).train
+
+@pytest.fixture(scope='session')
+def corpus():
+    "64 sentences to train on, 24 to validate"
+    return elmo_fastai.all.toy_corpus(n_train=64, n_valid=24, n_test=1, n_unseen=1)
 
 @pytest.fixture(scope='session', params=['letters', 'two', 'all', '256'])
 def spelt(request):

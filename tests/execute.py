@@ -1,17 +1,17 @@
-"""`tests/execute.py PAGES`: run pages from top to bottom and keep what they show, figures as vectors;
-`--stale`: those whose code was not run yet as it is now.
+"""`tests/execute.py PAGES`: run pages from top to bottom and keep what they show, figures as
+vectors; `--stale`: those whose code was not run yet as it is now.
 
 Cells marked `#| slow` or `#| eval: false` keep the outputs they have, unless `--slow` is given. A
 page in which a cell fails stays as it was. A page keeps a hash of the code that was run, so that a
 test can tell whether what it shows comes from what it says."""
-import argparse, hashlib, json, os, re, subprocess, sys, time
+import argparse, json, os, re, subprocess, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
+from notebooks import code_hash, is_stale, root
 
-root = Path(__file__).resolve().parent.parent
 FIGURES = [         # the same figure is the same file
     "--InlineBackend.figure_formats={'svg'}",
     "--InlineBackend.print_figure_kwargs={'bbox_inches': 'tight', 'metadata': {'Date': None}}",
@@ -28,23 +28,12 @@ class Chapter(NotebookClient):
         if self.kept.search(cell.source): return cell
         return await super().async_execute_cell(cell, *args, **kwargs)
 
-def code_hash(path):
-    "A name for all code of a page, slow cells and others: SHA-256 in hex"
-    cells = json.loads(path.read_text(encoding='utf-8'))['cells']
-    sources = [''.join(c['source']) for c in cells if c['cell_type'] == 'code']
-    return hashlib.sha256('\n\n'.join(sources).encode()).hexdigest()
-
 def note_run(path):
     "Write into the page which code was run"
     nb = json.loads(path.read_text(encoding='utf-8'))
     nb['metadata']['run'] = dict(code=code_hash(path))
     text = json.dumps(nb, indent=1, ensure_ascii=False, sort_keys=True)
     path.write_text(text + '\n', encoding='utf-8')
-
-def is_stale(path):
-    "Whether a page has other code than the one that was run"
-    run = json.loads(path.read_text(encoding='utf-8'))['metadata'].get('run', {})
-    return run.get('code') != code_hash(path)
 
 def execute(path, slow=False):
     "Run a page in its folder and write it with its new outputs; whether no cell failed"

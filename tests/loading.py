@@ -35,15 +35,6 @@ ss = [[f'w{i%7}']*(i%11+1) for i in range(60)]
 def same(a, b):
     return len(a) == len(b) and all(torch.equal(x, y) for p, q in zip(a, b) for x, y in zip(p, q))
 
-# fastai
-
-class Count(torch.nn.Module):
-    "Predicts the length of each row"
-    def __init__(self): super().__init__(); self.w = torch.nn.Parameter(torch.ones(1))
-    def forward(self, x, *_): return (x.flatten(1) != 0).float().sum(1)*self.w
-
-def text(row): return row['text'] if isinstance(row, dict) else row
-
 def lines_of(i, n=40): return [f'file {i} line {j} w{j%7} .' for j in range(n)]
 
 ALL_LINES = [line for i in range(4) for line in lines_of(i)]

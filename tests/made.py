@@ -2,6 +2,7 @@
 from dataclasses import replace
 
 import numpy as np
+from torch import nn
 from fastai.torch_core import set_seed
 import elmo_fastai.practice.folder, elmo_fastai.practice.scores    # methods of models and learners
 from elmo_fastai.elmo import Elmo
@@ -26,14 +27,22 @@ def bilm(seed=0, n_words=len(VOCAB), **changes):
     "A biLM whose normalisation has statistics that do something"
     set_seed(seed)
     lm = BiLM(replace(CFG, **changes), n_words)
-    if lm.chars.norm is not None:
-        lm.chars.norm.running_mean.normal_()
-        lm.chars.norm.running_var.uniform_(.5, 2.)
-        lm.chars.norm.steps += 5
+    for cnn in lm.encoders:
+        if cnn.norm is None: continue
+        cnn.norm.running_mean.normal_()
+        cnn.norm.running_var.uniform_(.5, 2.)
+        cnn.norm.steps += 5
     return lm.eval()
 
 def make(seed=0, cfg={}, **kw):
     return Elmo(bilm(seed, **cfg), VOCAB, **{**dict(dropout=0.), **kw}).eval()
+
+class Mine(nn.Module):
+    "A network around an Elmo, as a user may write one"
+    def __init__(self, elmo, n=3):
+        super().__init__()
+        self.elmo, self.lin = elmo, nn.Linear(16, n)
+    def forward(self, x): return self.lin(self.elmo(x)[0][0])
 
 def lasting(seed=0, cfg={}, **kw):
     "An Elmo whose states reach far"
@@ -53,9 +62,11 @@ def quietly(learn, call, *args, **kw):
     if isinstance(call, str): call = getattr(learn, call)
     with learn.no_bar(), learn.no_logging(): return call(*args, **kw)
 
-def fit(learn, epochs=1, lr=5e-3):
-    quietly(learn, 'fit_one_cycle', epochs, lr)
+def fitted(learn, epochs=1, lr=1e-2, method='fit', **kwargs):
+    quietly(learn, method, epochs, lr, **kwargs)
     return learn
+
+def fit(learn, epochs=1, lr=1e-2): return fitted(learn, epochs, lr, 'fit_one_cycle')
 
 def comes_back(learn, again):
     "Has another learner the weights of this one, which trains before it is saved and loaded?"

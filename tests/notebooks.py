@@ -2,6 +2,7 @@
 and the sidebar"""
 import json, re, shutil, tomllib
 from functools import lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 import yaml
@@ -40,6 +41,14 @@ def cells(f, kind): return [c for c in read(f)['cells'] if c['cell_type'] == kin
 def prose(f): return '\n\n'.join(source(c) for c in cells(f, 'markdown'))
 def directives(cell): return dict(re.findall(r'^#\|\s*([\w-]+):?[ ]*(.*)$', source(cell), re.M))
 
+def code_hash(f):
+    "A name for all code of a page, slow cells and others: SHA-256 in hex"
+    return sha256('\n\n'.join(map(source, cells(f, 'code'))).encode()).hexdigest()
+
+def is_stale(f):
+    "Whether a page has other code than the one that was run"
+    return read(f)['metadata'].get('run', {}).get('code') != code_hash(f)
+
 def texts(outputs):
     "The text of outputs; pictures in base64 say nothing"
     for o in outputs:
@@ -69,5 +78,3 @@ def files_in(node):
             if k in node: yield from files_in(node[k])
 
 def site(): return yaml.safe_load((root/'_quarto.yml').read_text(encoding='utf-8'))
-def order():
-    return [f for f in files_in(site()['website']['sidebar']) if f.endswith('.ipynb')]

@@ -21,14 +21,15 @@ ANSWERS = """
 const elmo = box(), occurrences = new A.Occurrences(
   tensors(places.live + '/occurrences.safetensors'), json(places.live + '/occurrences.json'));
 return value.texts.map(text => {
-  const words = E.tokenize(text), question = {sentences: [words], chosen: [0, words.indexOf(value.word)]};
+  const words = E.tokenize(text);
+  const question = {sentences: [words], chosen: [0, words.indexOf(value.word)]};
   return A.senses({elmo, stored: occurrences}, question);
 });
 """
 
 def answers():
-    """Where the word lies in each beginning of a typed sentence that ends with a whole word; and the
-    labelled dots"""
+    """Where the word lies in each beginning of a typed sentence that ends with a whole word; and
+    the labelled dots"""
     texts = [text[:i] for text in TYPED for i in range(len(text) + 1)
              if WORD in text[:i] and text[i:i+1] in ('', ' ', '.')]
     found = stored.run(ANSWERS, dict(texts=texts, word=WORD))
@@ -68,7 +69,8 @@ def picture(at, dots, colours, moves):
     def text(x, y, size, said, more=''):
         said = said.replace(WORD, f'<tspan font-weight="700">{WORD}</tspan>') if size > 15 else said
         return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}" {more}>{said}</text>'
-    def dot(x, y, fill, more='r="7"'): return f'<circle cx="{x:.1f}" cy="{y:.1f}" fill="{fill}" {more}/>'
+    def dot(x, y, fill, more='r="7"'):
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" fill="{fill}" {more}/>'
     steps, length = story(at)
     css = [frames('type', [(t, moved(n*LETTER, 0)) for t,_,n,_ in steps], length),
            *(frames(o, [(t, f'opacity:{int(k == i)}') for t,k,*_ in steps], length)
@@ -82,16 +84,19 @@ def picture(at, dots, colours, moves):
     ends = []
     for said,(dx, dy) in zip(TYPED, LABELS):
         x, y = place(at[said])
-        ends += [dot(x, y, 'none', f'r="13" stroke="{c["ink"]}" stroke-width="2" stroke-dasharray="3 3"'),
-                 text(x + dx, y + dy, 17, said, f'stroke="{c["paper"]}" stroke-width="5" paint-order="stroke"')]
+        ring = f'r="13" stroke="{c["ink"]}" stroke-width="2" stroke-dasharray="3 3"'
+        halo = f'stroke="{c["paper"]}" stroke-width="5" paint-order="stroke"'
+        ends += [dot(x, y, 'none', ring), text(x + dx, y + dy, 17, said, halo)]
     way = 'M{:.1f},{:.1f}L{:.1f},{:.1f}'.format(*place(at[TYPED[0]]), *place(at[TYPED[1]]))
     return '\n'.join([
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {W} {H}" role="img" '
         f'aria-labelledby="glide-title" font-family="{FONT}" fill="{c["ink"]}">',
         f'<title id="glide-title">The vector of “{WORD}” while a sentence is typed</title>',
         f'<style>{"".join(still + css*moves)}</style>',
-        f'<rect x="1" y="1" width="{W-2}" height="{H-2}" rx="12" fill="{c["paper"]}" stroke="{c["line"]}"/>',
-        f'<rect x="24" y="20" width="{W-48}" height="44" rx="8" fill="{c["field"]}" stroke="{c["grey"]}"/>',
+        f'<rect x="1" y="1" width="{W-2}" height="{H-2}" rx="12" fill="{c["paper"]}" '
+        f'stroke="{c["line"]}"/>',
+        f'<rect x="24" y="20" width="{W-48}" height="44" rx="8" fill="{c["field"]}" '
+        f'stroke="{c["grey"]}"/>',
         f'<svg x="25" y="21" width="{W-58}" height="42">', *typed,
         f'<g class="type"><rect x="20" width="{W}" height="42" fill="{c["field"]}"/>'
         f'<rect x="21" y="8" width="2" height="26" fill="{c["ink"]}"/></g></svg>',
@@ -100,7 +105,8 @@ def picture(at, dots, colours, moves):
         dot(0, 0, c['ink'], 'r="13" class="glide"'),
         dot(48, H - 24, c['edge']), text(62, H - 19, 15, 'bank of a river'),
         dot(200, H - 24, c['money']), text(214, H - 19, 15, 'bank with money'),
-        text(W - 28, H - 19, 15, 'small dots: labelled by hand', f'text-anchor="end" fill="{c["grey"]}"'),
+        text(W - 28, H - 19, 15, 'small dots: labelled by hand',
+             f'text-anchor="end" fill="{c["grey"]}"'),
         '</svg>', ''])
 
 def pictures():

@@ -1,6 +1,6 @@
 """Write README.md from nbs/start.ipynb, the way `nbdev-readme` does where Quarto is installed:
-`python tests/readme.py [--check]`."""
-import re, sys
+`python tests/readme.py`."""
+import re
 from html.parser import HTMLParser
 from pathlib import Path
 import nbformat
@@ -37,7 +37,7 @@ def as_markdown(output):
 SETTINGS = {'prefers-color-scheme: dark': '-dark', 'prefers-reduced-motion: reduce': '-still'}
 
 def with_versions(m):
-    "A picture of its own line as HTML, with its versions for the dark and for those who want no motion"
+    "A picture of its own line as HTML, with its versions for the dark and without motion"
     alt, file = m[1], root/'nbs'/m[2]
     dark, still = SETTINGS
     sources = ''
@@ -71,8 +71,4 @@ def render():
     return note + re.sub(r'\n{3,}', '\n\n', text).strip() + '\n'
 
 if __name__ == '__main__':
-    readme, text = root/'README.md', render()
-    if '--check' in sys.argv:
-        same = readme.exists() and readme.read_text(encoding='utf-8') == text
-        sys.exit(None if same else 'README.md differs from nbs/start.ipynb: run `make export`')
-    readme.write_text(text, encoding='utf-8')
+    (root/'README.md').write_text(render(), encoding='utf-8')

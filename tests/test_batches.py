@@ -3,9 +3,8 @@ import pickle
 from collections import Counter
 import numpy as np, pandas as pd, pytest, torch
 from fastai.data.all import (
-    ColReader, DataBlock, DataLoaders, Datasets, RandomSplitter, TensorCategory, TfmdLists,
+    ColReader, DataBlock, Datasets, RandomSplitter, TensorCategory, TfmdLists,
     set_seed)
-from fastai.learner import Learner
 from hypothesis import given, strategies as st
 from elmo_fastai.batches import (
     BiLMBlock, ElmoDataLoaders as Loaders, ElmoPadChunk, EncodedText,
@@ -14,9 +13,8 @@ from elmo_fastai.errors import CorpusError
 from elmo_fastai.text.read import Corpus
 from elmo_fastai.tokens import (
     ElmoTransform, SPECIALS, TensorChars, TensorTokens, WordVocab)
-from loading import Count, common, corpora, encode, found, key, reference, same, ss, token
+from loading import common, corpora, encode, found, key, reference, same, ss, token
 
-torch.set_num_threads(1)
 KINDS = dict(sentences=dict(bs=2), stream=dict(bs=2, seq_len=4))
 each_kind = pytest.mark.parametrize('kind', KINDS)
 each_loader = pytest.mark.parametrize('cls,kw', [
@@ -97,17 +95,6 @@ def test_pickle_new_and_empty(cls, kw):
     for empty in (dl.new(dl.dataset.new_empty()),
                   cls(EncodedText([], TokenTypes(WordVocab(SPECIALS))))):
         assert len(empty) == 0 and list(empty) == []
-
-@each_loader
-def test_learner_trains_and_exports(cls, kw, tmp_path):
-    text = encode(ss)
-    dls = DataLoaders(cls(text, **kw, shuffle=True), cls(text, **kw))
-    assert dls.n_inp == 1
-    learn = Learner(dls, Count(), loss_func=lambda p,*y: p.mean(), path=tmp_path)
-    with learn.no_bar(), learn.no_logging(): learn.fit(1)
-    learn.export('l.pkl')
-    back = torch.load(tmp_path/'l.pkl', weights_only=False)
-    assert len(back.dls.train) == 0 and back.dls.vocab.itos == text.types.vocab.itos
 
 def test_a_budget_of_tokens_also_in_the_order_of_the_text():
     text = encode([['a']*n for n in (2, 50, 1, 1, 1, 30, 2, 2)])

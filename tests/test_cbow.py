@@ -108,9 +108,9 @@ def test_places_have_their_own_weights(letters):
         equal(m(words, chars)[i], m.head(h.relu()))
     assert not torch.allclose(m(words.flip(1), chars.flip(1)), m(words, chars))
 
-def test_it_reads_what_fastai_makes():
+def test_it_reads_what_fastai_makes(texts):
     "`TfmdLists` and `Datasets` give the same windows, which can be shown"
-    lines = toy_corpus(n_train=40).train
+    lines = texts[:40]
     step = ElmoTransform()
     def batches(dl): return [torch.cat(part) for part in zip(*dl)]
     lists = ELMODataLoader(TfmdLists(lines, step), 2, vocab=step.vocab)
@@ -122,8 +122,8 @@ def test_it_reads_what_fastai_makes():
     dls.show_batch()
     with learn.no_bar(): learn.show_results()
 
-def test_what_is_no_window_is_refused():
-    lines = [line.split() for line in toy_corpus(n_train=10).train]
+def test_what_is_no_window_is_refused(texts):
+    lines = [line.split() for line in texts[:10]]
     vocab = WordVocab.build(lines)
     ids = [[2, *vocab.encode(tokens), 3] for tokens in lines]
     for data,args,why in ((ids, dict(bs=0), 'bs=0'), (lines, {}, 'word ids'),
@@ -132,7 +132,7 @@ def test_what_is_no_window_is_refused():
     dl = ELMODataLoader(ids, vocab=vocab)
     dls = DataLoaders(dl, dl)
     with pytest.raises(ValueError, match='dim='): cbow_learner(dls, 64)
-    others = ElmoDataLoaders.from_corpus(toy_corpus(n_train=10))
+    others = ElmoDataLoaders.from_corpus(texts[:20])
     with pytest.raises(ValueError, match='ELMODataLoader'): cbow_learner(others)
 
 # the learner

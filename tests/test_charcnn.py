@@ -8,7 +8,6 @@ from elmo_fastai.bilm import BiLM, BiLMConfig
 from elmo_fastai.charcnn import CharCNN, TokenNorm, cut_columns, pad_rows
 from elmo_fastai.tokens import ByteCharVocab
 
-torch.set_num_threads(1)
 cv = ByteCharVocab()
 SENTS = ["She sat on the bank .".split(), "She put money in the bank .".split(),
          ["naïve", "日本語", "x"*60, "🙂"], ["a"]]
@@ -115,7 +114,6 @@ def test_what_is_refused():
 # the normalisation
 
 def test_token_norm_has_the_gradient_of_batch_norm():
-    torch.manual_seed(0)
     norm, bn = TokenNorm(4).double(), torch.nn.BatchNorm1d(4).double()
     norm.running_mean.normal_(); norm.running_var.uniform_(.5, 2); norm.steps.fill_(5)
     x, dy = torch.randn(7, 4).double().requires_grad_(), torch.randn(7, 4).double()
@@ -127,7 +125,6 @@ def test_token_norm_has_the_gradient_of_batch_norm():
     assert_close(torch.autograd.grad(y, x, dy)[0], wanted)
 
 def test_token_norm_statistics():
-    torch.manual_seed(0)
     norm, xs = TokenNorm(3), [torch.randn(50, 3)*(i+1) + i for i in range(4)]
     for x in xs: norm(x)
     assert_close(norm.running_mean, torch.stack([x.mean(0) for x in xs]).mean(0))

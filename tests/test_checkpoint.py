@@ -1,6 +1,5 @@
 "A training that breaks off at any moment goes on as if it had not"
 import errno, multiprocessing, os, pickle, random, signal, time, warnings
-from functools import partial
 
 import datasets, numpy as np, pytest, torch
 from fastai.basics import Adam, Callback, L, ranger, set_seed
@@ -13,7 +12,7 @@ from elmo_fastai.errors import CheckpointError
 from elmo_fastai.practice import files
 from elmo_fastai.practice.checkpoint import (
     Checkpoints, Resume, checkpoints_in, find_checkpoint, resume)
-from elmo_fastai.practice.files import load_plain, save_plain
+from elmo_fastai.practice.files import save_plain
 from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.text.read import Corpus
 from elmo_fastai.text.corpora import toy_corpus

@@ -1,7 +1,7 @@
 "Labels and their doors, pooling, classifier, cache, learner, with a tiny biLM"
 import copy, math, pickle
 from dataclasses import replace
-import pandas as pd, pytest, torch, matplotlib
+import pandas as pd, pytest, torch
 from datasets import ClassLabel, Dataset, DatasetDict, Features, Value
 from hypothesis import given, settings, strategies as st
 from fastai.basics import (
@@ -19,10 +19,8 @@ from elmo_fastai.classifier import (
     ClassifyDataLoaders, ElmoClassifier, Pool, elmo_classifier_learner, random_elmo)
 from elmo_fastai.elmo import Elmo
 from elmo_fastai.tagger import ElmoBlock, LayerCache
-import made
-from made import CFG, bilm, close, quietly
+from made import CFG, bilm, close, fit, quietly
 
-matplotlib.use('agg')
 GOOD, BAD = 'good fine great nice'.split(), 'bad poor awful dull'.split()
 ROWS = [(f'the {n} was {w} .', int(w in GOOD)) for n in 'film song book play meal'.split()
         for w in GOOD + BAD]
@@ -41,8 +39,6 @@ def learner(dls=None, e=None, **kw):
     set_seed(0)
     settings = dict(proj_dim=16, hidden=8, dropout=.1) | kw
     return elmo_classifier_learner(dls or loaders(), e or elmo(), **settings)
-
-def fit(learn, n=1, lr=1e-2): return made.fit(learn, n, lr)
 
 @pytest.fixture(scope='module')
 def trained():
@@ -315,7 +311,7 @@ def test_predict(trained):
     assert trained.predict('the film was great .', with_input=True)[0] == 'the film was great .'
 
 def test_predictions_come_in_the_order_of_the_texts(trained):
-    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 900, 1, 40) for w in ('good',
+    texts = [' '.join(['the', 'film', 'was', w]*n) for n in (3, 300, 1, 40) for w in ('good',
                                                                                       'bad')]
     p, q = (trained.get_preds(dl=trained.dls.test_dl(texts, bs=bs))[0] for bs in (3, 20))
     assert close(p, q, 1e-4) and all(close(o, trained.predict(t)[2], 1e-4) for o,t in zip(p, texts))

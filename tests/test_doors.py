@@ -9,8 +9,8 @@ from elmo_fastai.practice.streams import stream_loaders
 from elmo_fastai.practice.embed import embed_file
 from elmo_fastai.text.corpora import text_corpus
 from elmo_fastai.text.read import Sentence
-from elmo_fastai.practice.command import elmo_pretrain
 from elmo_fastai.practice.run import loaders, new_settings
+from loading import seen
 from made import lasting
 
 TEXTS = ['the old bank', 'NA', 'a river, and 001', 'the "bank" of it', 'one', 'two words', 'null',
@@ -27,20 +27,22 @@ def table(**more): return pd.DataFrame(dict(id=range(len(TEXTS)), text=TEXTS, **
 # what is read
 
 def conllu(sents):
-    return '\n'.join(''.join(f'{i}\t{token}' + 8*'\t_' + '\n' for i,token in enumerate(sent, 1)) for sent in sents)
+    return '\n'.join(''.join(f'{i}\t{token}' + 8*'\t_' + '\n' for i,token in enumerate(sent, 1))
+                     for sent in sents)
 
 def splits(folder):
-    for name,lines in dict(train=TEXTS[:10], valid=TEXTS[10:11], test=TEXTS[11:], other=['not read']).items():
-        write(folder/'all'/f'{name}.txt', '\n'.join(lines))
+    parts = dict(train=TEXTS[:10], valid=TEXTS[10:11], test=TEXTS[11:], other=['not read'])
+    for name,lines in parts.items(): write(folder/'all'/f'{name}.txt', '\n'.join(lines))
     return folder/'all'
 
-def csv_of(folder, name='a.csv', **how):
-    table().rename(columns=dict(text=how.pop('column', 'text'))).to_csv(folder/name, index=False, **how)
-    return folder/name
+def csv_of(folder, column='text'):
+    table().rename(columns=dict(text=column)).to_csv(folder/'a.csv', index=False)
+    return folder/'a.csv'
 
 def saved(folder):
     data = Dataset.from_pandas(table())
-    DatasetDict(train=data.select(range(10)), validation=data.select([10]), test=data.select([11])).save_to_disk(folder/'s')
+    parts = dict(train=data.select(range(10)), validation=data.select([10]), test=data.select([11]))
+    DatasetDict(parts).save_to_disk(folder/'s')
     return folder/'s'
 
 def jsonl(folder):
@@ -55,12 +57,16 @@ def json_list(folder):
     table().to_json(folder/'a.json', orient='records')
     return folder/'a.json'
 
-def tsv(folder): return write(folder/'a.tsv', 'id\ttext\n' + ''.join(f'{i}\t{text}\n' for i,text in enumerate(TEXTS)))
-def tags_first(folder): return write(folder/'a.conll', '\n'.join(''.join(f'NN 1997 {token}\n' for token in sent) for sent in SENTS))
+def tsv(folder):
+    return write(folder/'a.tsv', '\n'.join(['id\ttext', *(f'1\t{text}' for text in TEXTS)]))
+def tags_first(folder):
+    sents = (''.join(f'NN 1997 {token}\n' for token in sent) for sent in SENTS)
+    return write(folder/'a.conll', '\n'.join(sents))
 
 RIGHT = {               # what → (its source, arguments); 'tokens': lists of tokens
     'text': (lambda d: write(d/'a.txt', '\n'.join(TEXTS)), {}),
-    'blank lines, a mark, Windows': (lambda d: write(d/'a.TXT', '\ufeff' + '\r\n\r\n'.join(TEXTS) + '\r\n \r\n'), {}),
+    'blank lines, a mark, Windows': (
+        lambda d: write(d/'a.TXT', '\ufeff' + '\r\n\r\n'.join(TEXTS) + '\r\n \r\n'), {}),
     'csv': (csv_of, {}),
     'a column that is named': (lambda d: csv_of(d, column='said'), dict(text_col='said')),
     'a usual column': (lambda d: csv_of(d, column='review'), {}),
@@ -72,25 +78,25 @@ RIGHT = {               # what → (its source, arguments); 'tokens': lists of t
     'a list': (lambda d: TEXTS, {}), 'lists of tokens': (lambda d: SENTS, {}),
     'tokens of a data set': (lambda d: Dataset.from_dict(dict(tokens=SENTS)), {}),
     'sentences': (lambda d: [Sentence(sent) for sent in SENTS], {}),
-    'files': (lambda d: [write(d/'a.txt', '\n'.join(TEXTS[:6])), write(d/'b.txt', '\n'.join(TEXTS[6:]))], {})}
+    'files': (lambda d: [write(d/'a.txt', '\n'.join(TEXTS[:6])),
+                         write(d/'b.txt', '\n'.join(TEXTS[6:]))], {})}
 
-def lines_of(corpus, how):
+def lines_of(corpus):
     "All lines in their order, as tokens"
-    return [line if isinstance(line, list) else line.split() for lines in corpus.splits.values() for line in lines]
+    return [line if isinstance(line, list) else line.split()
+            for lines in corpus.splits.values() for line in lines]
 
-def by_corpus(source, **how): return lines_of(text_corpus(source, **how), how)
+def by_corpus(source, **how): return lines_of(text_corpus(source, **how))
 def by_loaders(source, **how):
     dls = ElmoDataLoaders.from_files(source, tokenizer='space', bs=2, device='cpu', **how)
     assert len(dls.valid.text) and dls.corpus.said in repr(dls)
-    return lines_of(dls.corpus, how)
+    return lines_of(dls.corpus)
 def by_command(source, **how):
-    settings = new_settings(source, dict(how, tokenizer='space', bs=2, kind='sentences', min_freq=1))
-    return lines_of(loaders(source, settings, None, 'cpu').corpus, how)
+    said = dict(how, tokenizer='space', bs=2, kind='sentences', min_freq=1)
+    return lines_of(loaders(source, new_settings(source, said), None, 'cpu').corpus)
 def by_stream(source, **how):
     dls = stream_loaders(source, n_valid=2, device='cpu', bs=2, buffer=4, tokenizer='space', **how)
-    v = dls.char_vocab
-    seen = [v.decode(row[(row[:, 0] != 0).numpy()])[1:-1] for dl in dls for batch in dl for row in batch[0]]
-    return sorted(map(list, seen))
+    return sorted(line.split(' ') for dl in dls for line in seen(dl))
 def by_embedding(source, **how):
     out = Path(how.pop('folder', '.'))/'o.hdf5'
     result = embed_file(source, out, ELMO, say=str, **how)
@@ -108,15 +114,15 @@ def test_read(what, door, tmp_path):
     make, how = RIGHT[what]
     assert DOORS[door](make(tmp_path), **how) == SENTS
 
-STREAMED = ['text', 'blank lines, a mark, Windows', 'jsonl', 'parquet', 'a folder of splits', 'a saved data set',
-            'a data set', 'tokens of a data set', 'files']
+STREAMED = ['text', 'blank lines, a mark, Windows', 'jsonl', 'parquet', *SPLITS, 'a data set',
+            'tokens of a data set', 'files']
 
 @pytest.mark.parametrize('what', STREAMED)
 def test_read_as_a_stream(what, tmp_path):
     make, how = RIGHT[what]
     assert by_stream(make(tmp_path), **how) == sorted(SENTS[:11] if what in SPLITS else SENTS)
 
-@pytest.mark.parametrize('what', [what for what in RIGHT if what not in (*SPLITS, 'blank lines, a mark, Windows')])
+@pytest.mark.parametrize('what', sorted(RIGHT.keys() - {*SPLITS, STREAMED[1]}))
 def test_embedded(what, tmp_path):
     make, how = RIGHT[what]
     assert by_embedding(make(tmp_path), folder=tmp_path, **how) == [*map(len, SENTS)]
@@ -139,12 +145,15 @@ REFUSED = {             # what → (its source, arguments, a word of the line)
     'CoNLL without numbers': (of('a.conll', 'O Rome\n\n'*9), {}, "0 = 'O', 1 = 'Rome'"),
     'CoNLL by a name': (of('a.conll', 'Rome O\n\n'*9), dict(token_col='form'), "'form'"),
     'an empty list': (lambda d: [], {}, 'empty'), 'a number': (lambda d: 3, {}, 'int'),
-    'test as validation': (of('a.txt', 'a\n'*9), lambda d: dict(valid=write(d/'test.txt', 'a')), 'never validates'),
-    'training text as validation': (of('a.txt', 'a\n'*9), lambda d: dict(valid=d/'a.txt'), 'both trained on and held out'),
+    'test as validation': (
+        of('a.txt', 'a\n'*9), lambda d: dict(valid=write(d/'test.txt', 'a')), 'never validates'),
+    'training text as validation': (
+        of('a.txt', 'a\n'*9), lambda d: dict(valid=d/'a.txt'), 'both trained on and held out'),
     'too little': (of('a.txt', 'a\n'), {}, "can't be split")}
 HELD = 'test as validation', 'training text as validation', 'too little', 'a folder of test.txt'
 ENDINGS = 'a ragged row', 'CoNLL without numbers', 'a wrong column', 'another ending'   # no streams
-ELSE = 'too little', 'a token column of a text', 'an empty file', 'an empty list', 'a number', 'CoNLL by a name'
+ELSE = ('too little', 'a token column of a text', 'an empty file', 'an empty list', 'a number',
+        'CoNLL by a name')
 
 def refuse(door, what, home, **more):
     make, how, word = REFUSED[what]
@@ -171,45 +180,29 @@ def test_a_stream_refuses(what, tmp_path):
     word, said = refuse(by_stream, what, tmp_path)
     assert ('as a stream: take .txt' if what in ENDINGS else word) in said
 
-@pytest.mark.parametrize('what', ['a ragged row', 'CoNLL without numbers', 'a wrong column', 'bytes'])
-def test_the_command_says_so_in_one_line(what, tmp_path, capsys):
-    make, how, word = REFUSED[what]
-    options = [part for name,value in how.items() for part in (f"--{name.replace('_', '-')}", str(value))]
-    with pytest.raises(SystemExit) as e:
-        elmo_pretrain([str(make(tmp_path)), '--out', str(tmp_path/'m'), *options])
-    err = capsys.readouterr().err
-    assert e.value.code in (1, 2) and err.startswith('elmo_pretrain: ') and err.count('\n') == 1
-    assert word in err and not (tmp_path/'m').exists()
+# the rest
 
-# what was guessed once
-
-@pytest.mark.parametrize('name', ['group', 'document_type', 'sent_at'])
-def test_no_other_column_decides_what_validates(name):
-    df = pd.DataFrame({'text': [f'text {i}' for i in range(200)], name: ['treated', 'control']*100})
-    corpora = (text_corpus(df, valid_pct=.1, test_pct=0),
-               ElmoDataLoaders.from_df(df, valid_pct=.1, device='cpu').corpus)
-    for corpus in corpora: assert corpus.valid[-1] == 'text 199' and len(corpus.valid) == 20
-
-def test_texts_that_are_names_of_files(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_texts_that_are_names_of_files(tmp_path):
     names = [f'{word}.txt' for word in ('a', 'b', 'c', 'd', 'e')]
     for name in names: write(tmp_path/name, 'not this one\n'*9)
     assert by_corpus(names) == [[name] for name in names] == by_loaders(names)
 
 def test_a_row_without_text_is_left_out_and_counted(tmp_path):
-    write(tmp_path/'a.jsonl', ''.join(json.dumps(dict(text=text)) + '\n' for text in (*TEXTS, None, '', ' ')))
-    for door in (text_corpus, ElmoDataLoaders.from_files):
+    rows = [json.dumps(dict(text=text)) for text in (*TEXTS, None, '', ' ')]
+    write(tmp_path/'a.jsonl', '\n'.join(rows))
+    def stream(source): return stream_loaders(source, n_valid=2, device='cpu', bs=2)
+    for door in (text_corpus, ElmoDataLoaders.from_files, stream):
         found = door(tmp_path/'a.jsonl')
         assert dict(found.skipped) == {'missing rows': 1, 'blank lines': 2}
-    assert stream_loaders(tmp_path/'a.jsonl', n_valid=2, device='cpu', bs=2).skipped == {'missing rows': 1, 'blank lines': 2}
 
 def test_what_is_held_out_is_not_trained_on(tmp_path):
     "At each door, by each way of saying it"
     source = write(tmp_path/'a.txt', '\n'.join(TEXTS))
     valid = write(tmp_path/'v.txt', 'held out\n')
-    for make in (lambda **how: text_corpus(source, **how), lambda **how: ElmoDataLoaders.from_files(source, device='cpu', **how).corpus,
-                 lambda **how: stream_loaders(source, device='cpu', n_valid=3, bs=2, **how).corpus):
+    for make,more in ((text_corpus, {}), (ElmoDataLoaders.from_files, dict(device='cpu')),
+                      (stream_loaders, dict(device='cpu', n_valid=3, bs=2))):
         for how in ({}, dict(valid=valid)):
-            corpus = make(**how)
+            found = make(source, **more, **how)
+            corpus = getattr(found, 'corpus', found)
             assert not {*corpus.train} & {*corpus.valid}
             assert (corpus.valid == ['held out']) == bool(how)

@@ -10,7 +10,7 @@ from fastai.basics import DataLoaders, Learner
 from elmo_fastai.tokens import CharVocab
 from elmo_fastai.bilm import BiLM
 from elmo_fastai.elmo import Elmo, MixPenalty, ScalarMix, elmo_split
-from made import CFG, S, bilm, close, make, quietly, same
+from made import CFG, Mine, S, bilm, close, make, quietly, same
 
 @pytest.fixture()
 def elmo(): return make()
@@ -180,18 +180,14 @@ def test_unfreeze_opens_exactly_so_many_groups(shared):
     assert not elmo.trainable and not elmo.lm.lstm.training and elmo.training
     assert all(elmo.unfreeze() and n_open()[0]) and elmo.lm.chars.training
 
-class Tagger(nn.Module):
-    def __init__(self, elmo, n=3): super().__init__(); self.elmo,self.lin = elmo,nn.Linear(16, n)
-    def forward(self, x): return self.lin(self.elmo(x)[0][0])
-
 # groups
 
 def test_groups_cover_what_can_be_trained():
     elmo = make(train_gamma=False)
-    groups = elmo_split(Tagger(elmo))
+    groups = elmo_split(Mine(elmo))
     ids = [id(p) for group in groups for p in group]
     assert len(groups) == 4 and len(set(ids)) == len(ids)
-    left = [k for k,p in Tagger(elmo).named_parameters() if id(p) not in ids and 'lin' not in k]
+    left = [k for k,p in Mine(elmo).named_parameters() if id(p) not in ids and 'lin' not in k]
     assert all('head' in k or 'bias_hh' in k or k.endswith('gamma') for k in left), left
     with pytest.raises(ValueError, match='no Elmo'): elmo_split(nn.Linear(1, 1))
 
@@ -199,7 +195,7 @@ def test_a_plain_learner_freezes_and_opens_groups():
     elmo = make()
     items = [(x, torch.tensor([0, 1])) for x in elmo.to_chars([['the', 'bank'], ['a', 'river']]*8)]
     learn = Learner(DataLoaders.from_dsets(items, items, bs=4, device='cpu', num_workers=0),
-                    Tagger(elmo), splitter=elmo_split,
+                    Mine(elmo), splitter=elmo_split,
                     loss_func=lambda pred, y: F.cross_entropy(pred.flatten(0, 1), y.flatten()))
     before = {k: v.clone() for k,v in elmo.lm.state_dict().items()}
     def moved(): return {k for k,v in elmo.lm.state_dict().items() if not torch.equal(v, before[k])}

@@ -1,14 +1,12 @@
 "Embedding lists, streams and long texts; which words moved a vector; vectors in scikit-learn"
 import pickle, shutil
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import datasets, numpy as np, pandas as pd, pytest, torch
 from hypothesis import given, settings, strategies as st
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
-from sklearn.utils import estimator_checks
 
 from elmo_fastai.text.tokenizers import word_tokenize
 from elmo_fastai.practice.embed import ElmoVectorizer, load_elmo
@@ -59,20 +57,9 @@ def test_lists_and_columns_of_every_kind_are_sentences(elmo):
     assert elmo.embed([], 'all', 'max').shape == (0, 3, 16)
     assert elmo.embed([[], ['a']], 'all')[0].shape == (3, 0, 16)
 
-WRONG = dict(           # what is no list of sentences
-    one_text='the bank', path=Path('a.txt'), tensor=torch.zeros(2, 3), nothing=None,
-    unordered={'the bank', 'a river'}, rows=DF.to_dict('records'), table=DF, data=ROWS)
-
-@pytest.mark.parametrize('name', WRONG)
-def test_what_is_no_list_of_sentences_is_refused(elmo, name):
-    "A table's column names and a dictionary's keys are no sentences"
-    value = WRONG[name]
-    says = 'Sentence 0' if isinstance(value, list) else 'Expected a list'
-    for door in (elmo.embed, lambda x: list(elmo.embed_iter(x, pool='mean')), elmo.to_tokens):
-        with pytest.raises(TypeError, match=says): door(value)
-
 @pytest.mark.parametrize('kw', [
-    dict(layers=3), dict(layers=-4), dict(pool='sum'), dict(dtype='int8'), dict(budget=9.5)], ids=str)
+    dict(layers=3), dict(layers=-4), dict(pool='sum'), dict(dtype='int8'), dict(budget=9.5)],
+    ids=str)
 def test_settings_that_can_not_be(elmo, kw):
     with pytest.raises(ValueError, match=next(iter(kw))): elmo.embed(['a'], **kw)
     with pytest.raises(ValueError): elmo.embed_iter(iter(['a']), **kw)       # at once
@@ -104,11 +91,11 @@ def test_streams_hold_little(elmo, texts):
     read = []
     def endless():
         while True: read.append(texts[len(read) % len(texts)]); yield read[-1]
-    out = elmo.embed_iter(endless(), budget=64)
+    out = elmo.embed_iter(endless(), budget=16)
     for i in range(50): assert close(next(out), elmo.embed([texts[i % len(texts)]])[0])
-    assert len(read) < 50 + 8*64
+    assert len(read) < 50 + 8*16
     for w in elmo.lm.parameters(): w.data.mul_(.9)
-    for _ in range(8*64): last = next(out)
+    for _ in range(8*16): last = next(out)
     assert any(close(last, elmo.embed([text])[0]) for text in texts)
 
 def test_models_by_their_names(elmo, tmp_path):
@@ -131,9 +118,9 @@ def test_pieces_equal_one_pass(cfg):
         assert close(whole, direct(elmo, tokens))
         for budget in budgets:
             assert close(elmo.embed([tokens], 'all', budget=budget)[0], whole)
-            for pool in ('mean', 'max', 'first_last'):
-                one, pieces = (elmo.embed([tokens], 'mix', pool, budget=b)[0] for b in (10**6, budget))
-                assert close(one, pieces)
+            for pool in ('mean', 'max', 'first_last')*(n == 31):
+                assert close(*(elmo.embed([tokens], 'mix', pool, budget=b)[0]
+                               for b in (10**6, budget)))
 
 # what moved a vector
 
@@ -157,15 +144,14 @@ def test_words_that_are_not_there(elmo):
 
 # threads
 
-@pytest.mark.parametrize('n_threads', [2, 8])
-def test_threads_embed_what_one_thread_embeds(elmo, n_threads):
+def test_threads_embed_what_one_thread_embeds(elmo):
     "From a cold start; short texts that share few words"
     rng = np.random.default_rng(1)
     def word(): return ''.join(rng.choice(list('abcdefghijklmnop'), size=rng.integers(2, 9)))
-    texts = [' '.join(word() for _ in range(4)) for _ in range(200)]
+    texts = [' '.join(word() for _ in range(4)) for _ in range(100)]
     wanted = [elmo.embed([text])[0] for text in texts]
     cold = lasting()
-    with ThreadPoolExecutor(n_threads) as pool:
+    with ThreadPoolExecutor(8) as pool:
         assert same(pool.map(lambda text: cold.embed([text])[0], texts), wanted)
     assert same(cold.embed(texts), wanted)
 
@@ -205,7 +191,3 @@ def test_what_is_refused(elmo, settings, x, says):
     with pytest.raises((ValueError, TypeError), match=says):
         ElmoVectorizer(**dict(model=elmo) | settings).fit(x).transform(x)
 
-@pytest.mark.parametrize('name', ['check_no_attributes_set_in_init', 'check_set_params',
-                                  'check_get_params_invariance', 'check_estimator_cloneable'])
-def test_scikit_learns_own_checks(elmo, name):
-    getattr(estimator_checks, name)('ElmoVectorizer', ElmoVectorizer(elmo))

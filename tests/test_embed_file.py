@@ -18,9 +18,8 @@ class Unplugged(BaseException): pass
 def elmo(): return lasting()
 
 @pytest.fixture()
-def folder(tmp_path, texts, monkeypatch):
+def folder(tmp_path, texts):
     "The working folder, with a text and a model"
-    monkeypatch.chdir(tmp_path)
     Path('in.txt').write_text('\n'.join([*texts[:30], '', texts[0]]) + '\n', encoding='utf-8')
     lasting().save_pretrained('m')
     return tmp_path
@@ -32,7 +31,8 @@ def read(out):
 
 def names(folder='.'): return sorted(f.name for f in Path(folder).iterdir())
 
-def contents(folder): return {str(f): f.read_bytes() for f in Path(folder).rglob('*') if f.is_file()}
+def contents(folder):
+    return {str(f): f.read_bytes() for f in Path(folder).rglob('*') if f.is_file()}
 
 def stop_after(monkeypatch, n, error=Unplugged):
     "Let a job die when `n` portions are written"
@@ -99,7 +99,8 @@ WRONG = dict(           # what is said, what the error says
     exists=(dict(out='there.hdf5'), '--overwrite'), under=(dict(out='in.txt/o.h5'), 'in.txt'),
     conll=(dict(source='a.conll'), 'first line'), pool=(dict(pool='x'), 'pool'),
     nothing=(dict(source=pd.DataFrame(dict(text=[None, None]))), 'not one'),
-    foreign=(dict(out='f.h5', overwrite=True), 'not of a job'), file=(dict(out='g.h5'), 'g.h5.part'))
+    foreign=(dict(out='f.h5', overwrite=True), 'not of a job'),
+    file=(dict(out='g.h5'), 'g.h5.part'))
 
 @pytest.mark.parametrize('name', WRONG)
 def test_wrong_input_changes_nothing(elmo, folder, name):
@@ -109,7 +110,8 @@ def test_wrong_input_changes_nothing(elmo, folder, name):
         (Path(file)/'000000000.npz').write_text('precious')
     before = contents('.')
     kw, says = WRONG[name]
-    with pytest.raises((ValueError, OSError), match=says): run(**{**dict(out='o.h5', elmo=elmo), **kw})
+    with pytest.raises((ValueError, OSError), match=says):
+        run(**dict(out='o.h5', elmo=elmo) | kw)
     assert contents('.') == before
 
 # jobs that die
@@ -118,7 +120,8 @@ def test_goes_on_where_it_stopped(elmo, texts, folder, monkeypatch):
     "Also with another budget; no line is embedded twice"
     run('ref.h5', elmo)
     embedded, window = [], module.embed_window
-    monkeypatch.setattr(module, 'embed_window', lambda e, s, **kw: embedded.extend(s) or window(e, s, **kw))
+    def noted(elmo, sents, **kw): return embedded.extend(sents) or window(elmo, sents, **kw)
+    monkeypatch.setattr(module, 'embed_window', noted)
     for n,budget in ((3, 3), (1, 16), (2, 3)): stopped(monkeypatch, n, 'o.h5', elmo, budget=budget)
     said = []
     Path('o.h5.part/.notes.part').write_text('of somebody')
@@ -177,7 +180,8 @@ def status(n, *args):
             if next(left, None) is None: os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **kwargs)
         return killed
-    for name in ('fsync', 'replace', 'unlink', 'rmdir', 'mkdir'): setattr(os, name, step(getattr(os, name)))
+    for name in ('fsync', 'replace', 'unlink', 'rmdir', 'mkdir'):
+        setattr(os, name, step(getattr(os, name)))
     job(*args)
     os._exit(0)
 before, step, args = None, 0, sys.argv[1:]
@@ -202,13 +206,14 @@ print(step)
 @pytest.mark.skipif(not hasattr(os, 'fork'), reason='no fork')
 @pytest.mark.parametrize('args', [[], ['--overwrite']])
 def test_killed_at_every_step(folder, args):
-    "kill -9 before each sync, renaming and removal; the next call ends with the same file, and no other"
+    "kill -9 before each sync, renaming and removal; the next call ends with the same file alone"
     rows = 'a b', 'c', None, 'd e f', 'g', 'a b', '', 'h', 'i j', 'k'
     Path('a.jsonl').write_text('\n'.join(json.dumps(dict(text=text)) for text in rows))
     Path('here').mkdir()
     root = Path(elmo_fastai.__file__).parents[1]
-    done = subprocess.run([sys.executable, '-c', KILLED, *args], cwd='here', capture_output=True, text=True,
-                          env=os.environ | dict(OMP_NUM_THREADS='1', PYTHONPATH=str(root)), timeout=500)
+    env = os.environ | dict(OMP_NUM_THREADS='1', PYTHONPATH=str(root))
+    done = subprocess.run([sys.executable, '-c', KILLED, *args], cwd='here', env=env,
+                          capture_output=True, text=True, timeout=500)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout.splitlines()[-1]) > 25
 
@@ -223,7 +228,7 @@ def test_a_damaged_portion_is_refused(elmo, folder, monkeypatch, damage, which):
     if damage == 'gone': file.unlink()
     else: file.write_bytes(data[:200] if damage == 'shorter' else data)
     if damage != 'gone':
-        with pytest.raises(ValueError, match=f'{file.name} is damaged: delete it'): run('o.h5', elmo)
+        with pytest.raises(ValueError, match=f'{file.name} is damaged'): run('o.h5', elmo)
         file.unlink()
     run('o.h5', elmo)
     assert same(read('o.h5').values(), read('ref.h5').values())
@@ -239,7 +244,8 @@ def test_a_full_disk(folder, elmo, capsys, limit):
         status, err = command(capsys, *args)
     finally: resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert status == 1 and len(err.splitlines()) == 1 and not Path('o.h5').exists(), err
-    assert not [*Path().glob('.*.part')] and command(capsys, *args) == (0, '') and len(read('o.h5')) == 32
+    assert not [*Path().glob('.*.part')] and command(capsys, *args) == (0, '')
+    assert len(read('o.h5')) == 32
 
 def test_one_job_a_time(elmo, folder):
     with lock_folder(Path('o.h5.part')), pytest.raises(ValueError, match='another process'):
@@ -254,7 +260,8 @@ def command(capsys, *args):
     return status, capsys.readouterr().err
 
 def test_left_out_rows_are_told_briefly(folder, capsys):
-    Path('a.jsonl').write_text('{"text": "two\\nlines"}\n' + '{"text": null}\n'*30 + '{"text": "a"}\n')
+    rows = ['{"text": "two\\nlines"}', *['{"text": null}']*30, '{"text": "a"}']
+    Path('a.jsonl').write_text('\n'.join(rows))
     status, err = command(capsys, 'a.jsonl', '--model', 'm', '--out', 'o.h5', '--device', 'cpu')
     assert status == 0 and err.count('\n') == 1 and '30 rows have no text' in err
     assert {*read('o.h5')} == {'0', '31'}
@@ -263,11 +270,13 @@ def test_left_out_rows_are_told_briefly(folder, capsys):
     ('--out', ['in.txt', '--model', 'm']), ('source', ['--model', 'm', '--out', 'o.h5']),
     ('no folder', ['--model', 'nothing']), ('huge', ['--model', 'ai2:huge']),
     ('layers', ['--layers', '7']), ("device 'xyz'", ['--device', 'xyz']),
-    ('tokenizer', ['--tokenizer', 'x']), ('--threads', ['--threads', '0']), ('--sep', ['--sep', ';']),
+    ('tokenizer', ['--tokenizer', 'x']), ('--threads', ['--threads', '0']),
+    ('--sep', ['--sep', ';']),
     ('budget', ['--budget', 'x']), ('budget', ['--budget', '0'])])
 def test_wrong_command_lines(folder, capsys, says, args):
     usual = ['in.txt', '--model', 'm', '--out', 'o.h5', '--device', 'cpu']
-    status, err = command(capsys, *(args if args[0][0] != '-' or says == 'source' else usual + args))
+    whole = args[0][0] != '-' or says == 'source'
+    status, err = command(capsys, *(args if whole else usual + args))
     assert status == 2 and err.startswith('elmo_embed: ') and len(err.splitlines()) == 1, err
     assert says in err and names() == ['in.txt', 'm']
 
@@ -281,5 +290,6 @@ def test_errors_in_the_middle(folder, capsys, monkeypatch, error, status):
     assert found == status and len(err.splitlines()) == 1, err
     kept = contents('o.h5.part')
     done = stop_after(monkeypatch, 99)
-    assert command(capsys, *args) == (0, '') and len(kept) >= 3 and done[0][0].name not in str([*kept])
+    assert command(capsys, *args) == (0, '')
+    assert len(kept) >= 3 and done[0][0].name not in str([*kept])
     assert len(read('o.h5')) == 32

@@ -1,12 +1,12 @@
 "Files that are whole or not there, state in plain types, the lock, and exports for any system"
 import multiprocessing, os, pickle, random
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np, pytest, torch
 from fastcore.foundation import L
 
-from elmo_fastai.practice.files import from_here, load_plain, lock_folder, plain, save_plain, whole_file
+from elmo_fastai.practice.files import (
+    from_here, load_plain, lock_folder, plain, save_plain, whole_file)
 
 posix = pytest.mark.skipif(os.name != 'posix', reason='modes and links of Unix')
 
@@ -65,7 +65,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     process = fork.Process(target=child)
     process.start()
     assert inside.wait(60)
-    with pytest.raises(ValueError, match='in use by another process'), lock_folder(tmp_path/'m'): pass
+    with pytest.raises(ValueError, match='in use by'), lock_folder(tmp_path/'m'): pass
     process.kill()
     process.join()
     with pytest.raises(KeyError), lock_folder(tmp_path/'m'): raise KeyError
@@ -77,7 +77,8 @@ def test_a_lock_ends_with_its_process(tmp_path):
 class Code:
     def __reduce__(self): return os.mkdir, ('sprung',)
 
-STATE = dict(a=[1, 2., True, None, 'é', (3, [])], b={'x': torch.arange(3), 1: torch.ones(2, 2).half()})
+STATE = dict(a=[1, 2., True, None, 'é', (3, [])],
+             b={'x': torch.arange(3), 1: torch.ones(2, 2).half()})
 
 def test_plain_types_come_back(tmp_path):
     given = STATE | dict(c=L(np.float64(.5), np.arange(2)), d=torch.nn.Parameter(torch.ones(2)))
@@ -97,7 +98,8 @@ def test_damage_is_found_and_nothing_runs(tmp_path):
     save_plain(dict(w=torch.arange(999.), **STATE), file := tmp_path/'s.pt')
     good, want = file.read_bytes(), repr(load_plain(file))
     torch.save(dict(a=Code()), tmp_path/'code')
-    changed = [(tmp_path/'code').read_bytes(), pickle.dumps(Code()), b'', good[:-9], good[:99], bytes(999)]
+    changed = [(tmp_path/'code').read_bytes(), pickle.dumps(Code()), b'', good[:-9], good[:99],
+               bytes(999)]
     for bit in random.Random(0).sample(range(8*len(good)), 200):
         changed.append(bytearray(good))
         changed[-1][bit//8] ^= 1 << bit % 8
@@ -105,7 +107,7 @@ def test_damage_is_found_and_nothing_runs(tmp_path):
     for data in changed:
         file.write_bytes(data)
         try: assert repr(load_plain(file)) == want           # a date, say, means nothing
-        except (ValueError, RuntimeError, OSError, EOFError, KeyError, NotImplementedError): refused += 1
+        except (ValueError, RuntimeError, OSError, EOFError, KeyError): refused += 1
     assert refused > 150 and not Path('sprung').exists()
 
 @pytest.mark.parametrize('message', ['No space left on device', None])
@@ -118,6 +120,6 @@ def test_a_disk_that_is_full_says_so(tmp_path, monkeypatch, message):
     with pytest.raises(OSError): save_plain(STATE, tmp_path/'s.pt')
     assert [(o.name, o.read_bytes()) for o in tmp_path.iterdir()] == [('s.pt', b'old')]
 
-def test_a_path_is_shown_from_here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    assert from_here(tmp_path/'a'/'b') == Path('a/b') and from_here(tmp_path.parent/'c') == tmp_path.parent/'c'
+def test_a_path_is_shown_from_here(tmp_path):
+    assert from_here(tmp_path/'a'/'b') == Path('a/b')
+    assert from_here(tmp_path.parent/'c') == tmp_path.parent/'c'

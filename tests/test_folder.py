@@ -33,7 +33,8 @@ def equal(a, b):
     "Have two modules the same weights, bit for bit, of the same kind?"
     a, b = [[(*pair, getattr(pair[1], 'requires_grad', None), pair[1].dtype)
              for pair in (*m.named_parameters(), *m.named_buffers())] for m in (a, b)]
-    return all(x[0] == y[0] and x[1].equal(y[1]) and x[2:] == y[2:] for x,y in zip(a, b, strict=True))
+    return all(x[0] == y[0] and x[1].equal(y[1]) and x[2:] == y[2:]
+               for x,y in zip(a, b, strict=True))
 
 def refused(folder, *names, load=Elmo.from_pretrained):
     "Is a folder refused in one line, which has one of the names? Returns it"
@@ -75,7 +76,8 @@ def test_a_bilm_there_and_back(tmp_path, shape):
     elmo = Elmo.from_pretrained(tmp_path/'deep'/'m')
     assert same(elmo(S)[0], Elmo(lm.eval()).eval()(S)[0])
     assert elmo.tokenizer == 'words' and (elmo.vocab is None) == (not n_words)
-    for p in again.train().parameters(): assert p.data_ptr() % 64 == 0     # else it rounds otherwise
+    # else it rounds otherwise
+    assert all(p.data_ptr() % 64 == 0 for p in again.train().parameters())
 
 def test_an_elmo_there_and_back(trained, files, tmp_path):
     assert {*files} == {'README.md', 'chars.json', 'config.json', 'elmo.json', 'mix.safetensors',
@@ -124,8 +126,9 @@ def test_tokenizers(tmp_path, kept, found):
         again, elmo = load_bilm(folder)[0], Elmo.from_pretrained(folder)
         if found: assert elmo.tokenizer == found and again.tokenizer in (kept, found)
         else:
-            for read in (lambda: elmo(['the bank']), lambda: score(again, VOCAB, ByteCharVocab(), 'a')):
-                with pytest.raises(ValueError, match="say it, as in tokenizer='words'"): read()
+            for read in (lambda: elmo(['the bank']),
+                         lambda: score(again, VOCAB, ByteCharVocab(), 'a')):
+                with pytest.raises(ValueError, match="tokenizer='words'"): read()
             save_bilm(tmp_path/'twice', again, VOCAB)
             assert load_bilm(tmp_path/'twice')[0].tokenizer == again.tokenizer
 
@@ -166,7 +169,8 @@ def test_what_could_not_be_read_back_is_not_written(tmp_path, trained):
 
 # damage
 
-KEPT = ['chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors', 'vocab.json']
+KEPT = ['chars.json', 'config.json', 'elmo.json', 'mix.safetensors', 'model.safetensors',
+        'vocab.json']
 
 class Trap:
     def __reduce__(self): return os.mkdir, (os.environ['ELMO_TRAP'],)
@@ -179,8 +183,8 @@ def test_damage_is_refused_by_name(files, tmp_path, monkeypatch, name, damage):
     monkeypatch.setenv('ELMO_TRAP', str(tmp_path/'sprung'))
     file, data = put(tmp_path/'m', files)/name, files[name]
     file.unlink()
-    found = dict(DAMAGE, half=data[:len(data)//2], long=data + b'\0', pickle=pickle.dumps(Trap()))[damage]
-    if found is not None: file.write_bytes(found)
+    damaged = dict(DAMAGE, half=data[:len(data)//2], long=data + b'\0', pickle=pickle.dumps(Trap()))
+    if damage != 'missing': file.write_bytes(damaged[damage])
     refused(tmp_path/'m', name)
     assert not (tmp_path/'sprung').exists()
 
@@ -188,7 +192,7 @@ def test_damage_is_refused_by_name(files, tmp_path, monkeypatch, name, damage):
 def test_a_flipped_bit_anywhere_is_refused(trained, files, tmp_path, name):
     "Blanks between the words of config.json mean nothing"
     data = files[name]
-    bits = random.Random(0).sample(range(8*len(data)), 1000 if name == 'config.json' else 40)
+    bits = random.Random(0).sample(range(8*len(data)), 300 if name == 'config.json' else 40)
     file = put(tmp_path/'m', files)/name
     for i in bits:
         changed = bytearray(data)
@@ -196,8 +200,9 @@ def test_a_flipped_bit_anywhere_is_refused(trained, files, tmp_path, name):
         file.write_bytes(changed)
         try: same = name == 'config.json' and json.loads(changed) == json.loads(data)
         except ValueError: same = False
-        if same: Folder(tmp_path/'m')
-        else: refused(tmp_path/'m', name, load=Folder if name == 'config.json' else Elmo.from_pretrained)
+        load = Folder if name == 'config.json' else Elmo.from_pretrained
+        if same: load(tmp_path/'m')
+        else: refused(tmp_path/'m', name, load=load)
 
 def test_mixtures_of_two_models_are_refused(files, tmp_path):
     "Of the same shape, with as many words: each choice of files from the two"
@@ -213,9 +218,9 @@ def test_mixtures_of_two_models_are_refused(files, tmp_path):
 def forged(files, folder, head={}, **changes):
     "A folder with other contents and the right checksums, as a stranger may make it"
     config = json.loads(files['config.json'])
-    own = dict(config=config['config'] | head) if head.keys() <= config['config'].keys() | {'x'} else head
+    if head.keys() <= config['config'].keys() | {'x'}: head = dict(config=config['config'] | head)
     files = {k: v for k,v in files.items() if k != 'config.json'} | changes
-    return write_files(folder, config | own, {k: v for k,v in files.items() if v is not None})
+    return write_files(folder, config | head, {k: v for k,v in files.items() if v is not None})
 
 def tensors(files, change):
     state = load(files['model.safetensors'])
@@ -253,7 +258,7 @@ def test_a_stranger_s_weights(files, tmp_path, change):
     {'vocab.json': None}, {'chars.json': CharVocab([UNK, *'abc']).to_json()},
     {'chars.json': ByteCharVocab(20).to_json()}, {'chars.json': '{}'}, {'mix.safetensors': None},
     {'mix.safetensors': save({'0.w': torch.zeros(4)})}, {'elmo.json': '[]'},
-    *[dict(dropout=2), dict(markers='x'), dict(tokenizer='os.system'), dict(n_reps=3), dict(evil=1)],
+    dict(dropout=2), dict(markers='x'), dict(tokenizer='os.system'), dict(n_reps=3), dict(evil=1),
     *[{name: 'trap'} for name in KEPT if name != 'config.json']], ids=lambda c: str(c)[:60])
 def test_a_stranger_s_other_files(files, tmp_path, monkeypatch, change):
     "Settings, too; and nothing in a file is run"
@@ -290,7 +295,8 @@ def test_foreign_files_stay(trained, files, tmp_path, monkeypatch):
         assert contents(tmp_path/place) == files | OTHERS
         save_bilm(said, trained.lm, VOCAB, extra={'a.txt': 'é', 'b.bin': b'\xff'})
         now = contents(tmp_path/place)
-        assert now.keys() - OTHERS == {'config.json', 'model.safetensors', 'vocab.json', 'a.txt', 'b.bin'}
+        assert now.keys() - OTHERS == {'config.json', 'model.safetensors', 'vocab.json',
+                                       'a.txt', 'b.bin'}
         assert (now['a.txt'], now['b.bin']) == ('é'.encode(), b'\xff') and now | OTHERS == now
         assert equal(Elmo.from_pretrained(said).lm, trained.lm)
     assert (tmp_path/'link').is_symlink()
@@ -300,7 +306,8 @@ def test_foreign_files_stay(trained, files, tmp_path, monkeypatch):
     {'vocab.json': b'mine', 'notes.txt': b'x'}], ids=str)
 def test_a_foreign_file_is_not_replaced(trained, tmp_path, before):
     put(tmp_path/'m', before)
-    with pytest.raises(ModelFileError, match='take another folder|read'): trained.save_pretrained(tmp_path/'m')
+    with pytest.raises(ModelFileError, match='take another folder|read'):
+        trained.save_pretrained(tmp_path/'m')
     assert contents(tmp_path/'m') == before
 
 def test_an_edited_card_stays(trained, files, tmp_path):
@@ -341,7 +348,7 @@ def found(folder, *saved):
 @posix
 @pytest.mark.parametrize('there', ['an old one', 'nothing'])
 def test_a_kill_at_any_step(trained, files, tmp_path, there):
-    "The old model or the new one, or none; the next save completes it, and leaves nothing lying about"
+    "The old model or the new one, or none; the next save completes it, and leaves nothing behind"
     old = make(3)
     before = contents(old.save_pretrained(tmp_path/'old')) if there != 'nothing' else {}
     fork = multiprocessing.get_context('fork')
@@ -404,7 +411,8 @@ def test_the_hub(trained, files, tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub, 'snapshot_download', there)
     assert equal(Elmo.from_pretrained('someone/elmo-toy'), trained)
     assert {*asked['allow_patterns']} == {'*.json', '*.safetensors', '*.md'}
-    with pytest.raises(ModelFileError, match='someone/other') as e: Elmo.from_pretrained('someone/other')
+    with pytest.raises(ModelFileError, match='someone/other') as e:
+        Elmo.from_pretrained('someone/other')
     assert isinstance(e.value.__cause__, OSError) and '\n' not in str(e.value)
 
 @pytest.mark.parametrize('name', ['../no_model', 'a/b/c', '/no/model', 'tiny-de', 'file.zip'])

@@ -15,13 +15,10 @@ from elmo_fastai.learner import *
 from elmo_fastai.ngrams import perplexity
 from elmo_fastai.text.tokenizers import get_tokenizer
 from elmo_fastai.tokens import SPECIALS
-from made import comes_back, quietly
+from made import comes_back, fitted, quietly
 from steps import At, finite
 
 CFG = BiLMConfig('nano', char_dim=4, filters=((1,8),(2,8),(3,8)), proj_dim=16, hidden_dim=16)
-
-@pytest.fixture(scope='module')
-def corpus(): return toy_corpus(n_train=64, n_valid=24, n_test=1, n_unseen=1)
 
 def loaders(corpus, kind='sentences', bs=16, **kwargs):
     if kind == 'stream': kwargs = dict(seq_len=8) | kwargs
@@ -36,10 +33,6 @@ def stream(corpus): return loaders(corpus, 'stream', bs=4)
 def learner(dls, *cbs, seed=0, config=CFG, **kwargs):
     set_seed(seed)
     return bilm_learner(dls, config, **{'bf16': False, 'cbs': list(cbs), **kwargs})
-
-def fitted(learn, epochs=1, lr=1e-2, method='fit', **kwargs):
-    quietly(learn, method, epochs, lr, **kwargs)
-    return learn
 
 def row(learn): return list(learn.recorder.values[-1])
 
@@ -366,10 +359,10 @@ def test_carrying_the_state_writes_what_reading_again_writes(model, backward):
 def test_draws_follow_the_distribution(plain):
     p = next_logp(plain, ['the'], False).exp().double()
     p[:3] = 0
-    first = [t.split()[1:2] for t in generate(*speaks(plain), ['the']*2000, 1, seed=0)]
+    first = [t.split()[1:2] for t in generate(*speaks(plain), ['the']*1000, 1, seed=0)]
     counts = torch.zeros(len(p)).double()
     for w in first: counts[VOCAB.o2i[w[0]] if w else 3] += 1
-    assert (counts/2000 - p/p.sum()).abs().max() < .04
+    assert (counts/1000 - p/p.sum()).abs().max() < .04
 
 def test_seeds(plain):
     def write(seed, texts=['the']*3): return generate(*speaks(plain), texts, 6, seed=seed)
@@ -414,8 +407,7 @@ def test_fill_is_the_product_of_both_sides(model):
 def test_texts_in_many_forms(plain):
     m = speaks(plain)
     a = fill(*m, 'the ___ bank')
-    for text in (['the', '___', 'bank'], 'the ______ bank', 'the___bank'):
-        assert fill(*m, text).equals(a)
+    for text in (['the', '___', 'bank'], 'the___bank'): assert fill(*m, text).equals(a)
     # so rare that it explains everything
     prior = torch.zeros(len(VOCAB))
     prior[VOCAB.o2i['old']] = -50

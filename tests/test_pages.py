@@ -7,7 +7,6 @@ from types import ModuleType
 import matplotlib.pyplot as plt, pytest
 from elmo_fastai.all import toy_corpus
 from elmo_fastai.practice import command, run
-from execute import is_stale
 from notebooks import *
 
 each = pytest.mark.parametrize('nb', nbs, ids=name)
@@ -77,9 +76,6 @@ def test_links_lead_somewhere(nb):
         assert file.is_file(), f'{link}: there is no such file'
         if anchor and file.suffix == '.ipynb':
             assert anchor in anchors(file), f'{link}: there is no such heading'
-
-def test_each_page_is_in_the_sidebar():
-    assert {f'{name(nb)}.ipynb' for nb in chapters} <= {*order()}
 
 def test_files_name_what_is_there():
     for f in ('README.md', 'CONTRIBUTING.md', 'CHANGELOG.md', 'SECURITY.md',

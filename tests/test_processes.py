@@ -22,7 +22,8 @@ def launch(*args):
     env = os.environ | dict(OMP_NUM_THREADS='1')
     launcher = ['-m', 'torch.distributed.run', '--standalone', '--nproc-per-node', '2']
     command = [sys.executable, *launcher, ROOT/'tests'/'two_processes.py', *args]
-    return subprocess.run([*map(str, command)], env=env, capture_output=True, text=True, timeout=600)
+    return subprocess.run([*map(str, command)], env=env, capture_output=True, text=True,
+                          timeout=600)
 
 @pytest.fixture(scope='module')
 def two(tmp_path_factory):
@@ -39,7 +40,8 @@ def one(tmp_path_factory):
     found = {f'{name} {kind}': job.train(name, job.texts(kind)) for name,kind in (
         ('exact', 'sentences'), ('exact', 'stream'), ('norm', 'sentences'), ('adaptive', 'stream'))}
     more = job.train('exact', job.texts('sentences'), cbs=[job.GradientAccumulation(40)])
-    budget = job.train('exact', job.texts('sentences'), 999, cbs=[job.TimeBudget(19, job.OwnPace())])
+    budget = job.train('exact', job.texts('sentences'), 999,
+                       cbs=[job.TimeBudget(19, job.OwnPace())])
     streamed = job.streamed(tmp_path_factory.mktemp('one'))
     return found | dict(accumulated=more, budget=budget, streamed=streamed)
 
@@ -107,7 +109,8 @@ def test_killed_processes_go_on_exactly(tmp_path):
 # alone
 
 def test_alone_nothing_happens():
-    assert is_main() and gather(3) == [3] and add_up([1., 2]) == [1., 2] and from_main(lambda: 5) == 5
+    assert is_main() and gather(3) == [3] and add_up([1., 2]) == [1., 2]
+    assert from_main(lambda: 5) == 5
     assert find_device('cpu') == torch.device('cpu')
     learn = bilm_learner(job.texts('sentences', 40), job.NANO, bf16=False)
     before = list(learn.cbs)
@@ -146,4 +149,5 @@ def test_statistics_of_two_halves_are_those_of_the_whole():
     slopes = [torch.autograd.grad((out*up).sum(), x) for out,x in zip((y, z), xs)]
     for a,b in ((y, z), *zip(*slopes)): torch.testing.assert_close(a, b)
     for norm in halves:
-        for a,b in zip(whole.buffers(), norm.buffers(), strict=True): torch.testing.assert_close(a, b)
+        for a,b in zip(whole.buffers(), norm.buffers(), strict=True):
+            torch.testing.assert_close(a, b)

@@ -152,8 +152,7 @@ def test_conll(tmp_path):
 
 # anything as a table, and its splits
 
-def test_lists_stay_as_they_are(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_lists_stay_as_they_are(tmp_path):
     write(tmp_path/'a.txt', 'not this')
     assert to_table(['a.txt', 'b']).text.tolist() == ['a.txt', 'b']          # texts, not files
     assert to_table([Path('a.txt')]).text.tolist() == ['not this']
@@ -163,8 +162,8 @@ def test_lists_stay_as_they_are(tmp_path, monkeypatch):
     assert to_table(df) is df
     stream = Dataset.from_pandas(df).to_iterable_dataset()
     refused(lambda: texts_of(to_table(['a', 3])), '3 is no text')
-    for data, why in (([], 'empty'), ('a text', 'no file or folder'), (3, 'pass the DataFrame'), (stream, 'IterableDataset'),
-                      (dict(train=['a'], test=['b']), 'dict')):
+    for data, why in (([], 'empty'), ('a text', 'no file or folder'), (3, 'pass the DataFrame'),
+                      (stream, 'IterableDataset'), (dict(train=['a'], test=['b']), 'dict')):
         refused(lambda: to_table(data), why)
     write(tmp_path/'b.csv', 'said,label\na b,x')
     refused(lambda: to_table([tmp_path/'a.txt', tmp_path/'b.csv']), 'said, label')
@@ -212,8 +211,8 @@ def test_what_is_called_test_never_validates(name, tmp_path):
     refused(lambda: parts_of(train, test), 'never validates')
 
 @pytest.mark.parametrize('make', [
-    lambda d: parts_of([d/'a.txt', d/'.'/'b'/'..'/'a.txt']), lambda d: parts_of(d/'a.txt', d/'a.txt'),
-    lambda d: parts_of(d/'a.txt', test=[d/'a.txt'])])
+    lambda d: parts_of([d/'a.txt', d/'.'/'b'/'..'/'a.txt']),
+    lambda d: parts_of(d/'a.txt', d/'a.txt'), lambda d: parts_of(d/'a.txt', test=[d/'a.txt'])])
 def test_a_file_is_read_once(make, tmp_path):
     (tmp_path/'b').mkdir()
     write(tmp_path/'a.txt', 'a b')
@@ -222,7 +221,8 @@ def test_a_file_is_read_once(make, tmp_path):
 # rows to validate on
 
 def test_a_share_is_drawn_of_each_class():
-    df = pd.DataFrame(dict(text=list('abcdefghij'), label=['x']*5 + ['y']*5, group=['g']*5 + ['h']*5))
+    df = pd.DataFrame(dict(text=list('abcdefghij'), label=['x']*5 + ['y']*5,
+                           group=['g']*5 + ['h']*5))
     train, valid = hold_out(df, .2, stratify=df.label)
     assert sorted(valid.label) == ['x', 'y'] and len(train) == 8
     assert len(hold_out(df, .1)[1]) == 1                                     # whatever the groups
@@ -252,7 +252,9 @@ def test_the_last_part(n, valid, test):
 
 def test_one_line_says_what_was_read():
     files = [Path('x/a.txt')]*5
-    for source, name in ((files, 'a.txt, a.txt, a.txt, 2 more'), (['a'], 'list'), ('x/a.csv', 'a.csv'),
-                         ('hub:stanfordnlp/imdb', 'hub:stanfordnlp/imdb')):
-        said = summary(source, dict(train=1000, valid=1), 'Good', ['id', 'review'], text='review', label=None)
-        assert said == f"{name}; text review; columns id, review; rows train 1,000, valid 1; first row 'Good'"
+    for source, name in ((files, 'a.txt, a.txt, a.txt, 2 more'), (['a'], 'list'),
+                         ('x/a.csv', 'a.csv'), ('hub:stanfordnlp/imdb', 'hub:stanfordnlp/imdb')):
+        said = summary(source, dict(train=1000, valid=1), 'Good', ['id', 'review'], text='review',
+                       label=None)
+        assert said == (f"{name}; text review; columns id, review; rows train 1,000, valid 1; "
+                        "first row 'Good'")

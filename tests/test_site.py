@@ -2,7 +2,7 @@
 pages in a browser where there is one"""
 import functools, gzip, json, os, re, shutil, subprocess, sys
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote, urldefrag, urljoin, urlsplit
+from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest, yaml
 
@@ -26,7 +26,8 @@ def page_name(nb): return re.sub(r'(^|/)\d+_', r'\1', name(nb)) + '.html'
 def called(nb): return f'{nb.name[:2]} '*(nb in taught) + plain(title_and_description(nb)[0])
 def plain(text):
     "`text` without marks, its quotation marks and dashes straight again"
-    for a,b in ('[`*]', ''), ('[‘’]', "'"), ('[“”]', '"'), ('[–—]', '-'), ('…', '...'), (r'\s+', ' '):
+    for a,b in (('[`*]', ''), ('[‘’]', "'"), ('[“”]', '"'), ('[–—]', '-'), ('…', '...'),
+                (r'\s+', ' ')):
         text = re.sub(a, b, text)
     return text.strip()
 
@@ -158,7 +159,8 @@ HEAD = re.compile(r'# .*\n+> .*\n*(?:- [\w-]+: \w+\s*)*')
 # tags, tables, code, formulas, pictures, and the links that stand elsewhere on a page
 OTHER = r'<|\||~~~|```|\$\$|!\[|:::|\*\*Previous\*\*: \['
 # links, numbers of lists
-MARKS_OF_PROSE = r'(``.*?``|`[^`]*`)|<[^>]*>|\[Open in Colab\]\(\S*\)|\]\([^)\s]*\)(?:\{[^}]*\})?|^ *\d+[.)] '
+MARKS_OF_PROSE = (r'(``.*?``|`[^`]*`)|<[^>]*>|\[Open in Colab\]\(\S*\)'
+                  r'|\]\([^)\s]*\)(?:\{[^}]*\})?|^ *\d+[.)] ')
 
 @each
 def test_every_paragraph_stands_on_its_page(nb, built):
@@ -195,10 +197,9 @@ def test_links_and_images_resolve(built):
     assert counted > 20*len(nbs)
 
 @each
-def test_pictures_are_described_and_keep_their_place(nb, built):
+def test_pictures_keep_their_place(nb, built):
     page = built/page_name(nb)
     for img in soup(page).select('main img'):
-        assert len(img.get('alt', '')) > 15 or img.find_parent(class_='elmo-path'), img['src']
         drawn = after.extent(page.parent/unquote(img['src']))
         assert [int(img['width']), int(img['height'])] == [*drawn], img['src']
 
@@ -226,8 +227,7 @@ def test_no_markup_shows(nb, built):
 
 @each
 def test_the_way_through_a_shelf(nb, built):
-    """Its sidebar has the shelf and nothing else, then come previous and next; a page ends with one
-    place to ask, which knows the page"""
+    "Its sidebar has the shelf and nothing else, then come previous and next"
     at, s = HOME + page_name(nb), soup(built/page_name(nb))
     def links(css): return [urljoin(at, o['href']).removeprefix(HOME) for o in s.select(css)]
     shelf = next((o for o in SIDEBARS.values() if nb in o), [])
@@ -238,53 +238,16 @@ def test_the_way_through_a_shelf(nb, built):
     assert links('.nav-page-previous a') == order[max(i - 1, 0):i]
     assert links('.nav-page-next a') == order[i+1:i+2]
     for o in s.select('.nav-page-next a'): assert plain(o.get_text()) == called(shelf[i+1])
-    file = f'/main/nbs/{name(nb)}.ipynb'
-    edit = f'{REPO}/edit{file}', f'{REPO}/blob{file}'.replace('github.com', 'github.dev')
-    assert {a['href'] for a in s.select('.toc-actions a')} & {*edit} or not s.select('.toc-actions')
-    [ask] = [a['href'] for a in s.select('main a[href]') if a['href'].startswith(f'{REPO}/issues/new')]
-    asked = dict(parse_qsl(urlsplit(ask).query))
-    form = yaml.safe_load((root/'.github'/'ISSUE_TEMPLATE'/asked['template']).read_text(encoding='utf-8'))
-    assert asked['chapter'] == name(nb) and form['body'][0]['id'] == 'chapter', 'its field is filled'
-    assert not s.select(f'footer a[href^="{REPO}/issues"]')
-    here = [o for o in links('.elmo-run a') if o.endswith(f'{file}')]
-    assert len(here) == 2*(nb in taught) and 'Open in Colab' not in s.get_text()*(nb in taught)
 
 @each
 def test_folds(nb, built):
-    "Each says what is in it; the solutions are folded as a whole, once; short exports stand open"
+    "Each is closed and has a summary; the solutions are folded as a whole, once"
     s = soup(built/page_name(nb))
     for o in s.select('main details'):
-        said = o.summary.get_text().strip()
-        if 'code-fold' in o.get('class', []): assert re.search(r', \d+ lines$', said), said
-        assert said and not o.has_attr('open')
-        short = said.startswith('Source') and int(said.split()[-2]) <= 20
-        assert not short or nb.parent.name == 'library', said
+        assert o.summary.get_text().strip() and not o.has_attr('open')
     if at := s.find('section', id='solutions'):
         assert not [o for o in at.find_all(['p', 'pre']) if not o.find_parent('details')]
         assert not [o for o in at.find_all('summary') if o.get_text().startswith('Answer')]
-
-@each_of(on('library'))
-def test_library_pages_document_what_they_export(nb, built):
-    "Each public name has its own heading, and no heading stands over nothing"
-    code = '\n'.join(source(c) for c in cells(nb) if re.match(r'#\| exports?$', source(c), re.M))
-    names = re.findall(r'^(?:def|class) ([a-zA-Z]\w*)\b(?!\(\w+:)', code, re.M)
-    assert not {o.lower() for o in names} - ids(built/page_name(nb))
-    for h in soup(built/page_name(nb)).select('main :is(h2, h3)'):
-        assert h.find_next_sibling(), f'nothing stands under {h.get_text()}'
-
-@each
-def test_tables(nb, built):
-    "Numbers stand at the right, headings say something, long tables of studies are folded"
-    for table in soup(built/page_name(nb)).select('main table:not(.fastprogress)'):
-        columns = zip(*([c.get_text().strip() for c in row.find_all(['td', 'th'])]
-                        for row in table.select('tbody tr')))
-        for j,texts in enumerate(columns):
-            if not all(re.fullmatch(r'-?\d+(\.\d+)?', o) for o in texts): continue
-            cell = table.select('tbody tr')[0].find_all(['td', 'th'])[j]
-            assert 'right' in cell.get('style', ''), texts
-        assert not [o for o in table.find_all('th') if not o.get_text().strip()]
-        short = len(table.find_all('tr')) <= 14 or nb.parent.name != 'studies'
-        assert short or table.find_parent('details'), table.get_text(' ', strip=True)[:80]
 
 @each
 def test_nothing_is_asked_of_another_host(nb, built):
@@ -364,8 +327,8 @@ FITS = 88
 
 @pytest.mark.parametrize('page', ['404.html', *PAGES])
 def test_pages_on_a_desk_and_on_a_phone(page, tab):
-    """Nothing wrong in the console; code whole at 1,280 pixels; nothing wider than a phone, drawings
-    as wide as they were drawn; formulas drawn"""
+    """Nothing wrong in the console; code whole at 1,280 pixels; nothing wider than a phone,
+    drawings as wide as they were drawn; formulas drawn"""
     t = tab(page)
     cut = t.page.evaluate(OVERFLOW)
     assert not [o for o in cut if len(o) <= FITS], cut
@@ -381,24 +344,8 @@ def test_pages_on_a_desk_and_on_a_phone(page, tab):
         assert width >= (drawn if drawn > after.PHONE else min(drawn, column)) - 1, m[1]
     assert not t.said
 
-def test_a_newcomer_sees_where_to_begin(tab):
-    page = tab('index.html', 1280, 800).page
-    begin = page.get_by_role('link', name='Begin the course', exact=True)
-    box = begin.bounding_box()
-    assert box['y'] + box['height'] < 800 and box['height'] > 30, 'a button in the first screen'
-    for page,height in ((page, 800), (tab('index.html', *PHONE).page, PHONE[1])):
-        page.wait_for_selector('.elmo-glide')
-        view = page.locator('.elmo-panel').first.bounding_box()
-        assert view['y'] + view['height'] < height, 'and the dots, alive, with the field above them'
-        assert page.locator('.elmo-glide').count() == 3
-    assert page.locator('main a[href]').count() <= 25
-    begin.click()
-    begin.page.wait_for_url(re.compile('course/quickstart.html'))
-
-QUERIES = {
-    'install': 'start', 'BERT': 'course/history', 'vanishing gradient': 'course/recurrent',
-    'load AI2 weights': 'library/ai2', 'scalar mix': 'course/elmo', 'LSTM': 'course/recurrent',
-    'language model': 'course/ngrams', 'perplexity': 'course/surprise', 'highway': 'course/charcnn'}
+QUERIES = {'install': 'start', 'load AI2 weights': 'library/ai2', 'scalar mix': 'course/elmo',
+           'LSTM': 'course/recurrent', 'highway': 'course/charcnn'}
 
 @pytest.mark.parametrize('query', QUERIES)
 def test_the_search_leads_where_one_expects(query, tab):

@@ -1,5 +1,5 @@
 "Blocks and loaders of tags, learners with an Elmo inside, the tagger: scores, answers, fastai"
-import json, pickle, re
+import pickle, re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -26,7 +26,8 @@ from elmo_fastai.practice.learners import load_encoder
 from elmo_fastai.tagger import (
     IGNORE, ElmoBlock, ElmoLearner, SpanF1, TagDataLoaders, TagLoss, TagsBlock, TaskLSTM,
     TensorTags, TokenMean, WordsBlock, are_spans, elmo_tagger_learner, spans_of)
-from made import CFG, S, VOCAB, bilm, close, fit, make, quietly, same
+from notebooks import home, prose
+from made import CFG, Mine, S, VOCAB, bilm, close, fit, make, quietly, same
 
 @pytest.fixture(scope='module')
 def lm(): return bilm(n_words=0)
@@ -112,7 +113,8 @@ def test_what_is_refused(open_it, says):
 
 def of_block(*words): return DataBlock(
     (ElmoBlock(), *words, TagsBlock()), n_inp=1 + len(words),
-    get_x=[ColReader('tokens')]*(1 + len(words)), get_y=ColReader('tags'), splitter=RandomSplitter(seed=0))
+    get_x=[ColReader('tokens')]*(1 + len(words)), get_y=ColReader('tags'),
+    splitter=RandomSplitter(seed=0))
 
 def test_a_data_block_of_ones_own():
     plain, both = (of_block(*words).dataloaders(TABLE, bs=8, **CPU) for words in ((),
@@ -193,12 +195,6 @@ def test_settings_that_can_not_be(dls, lm, kw, error, says):
     with pytest.raises(error, match=re.escape(says)): elmo_tagger_learner(dls, **{'elmo': lm, **kw})
 
 # a network of one's own in an `ElmoLearner`: encoders from one to another
-
-class Mine(nn.Module):
-    def __init__(self, elmo, n=3):
-        super().__init__()
-        self.elmo, self.lin = elmo, nn.Linear(16, n)
-    def forward(self, x): return self.lin(self.elmo(x)[0][0])
 
 def loss(pred, y): return F.cross_entropy(pred.flatten(0, 1), y.flatten())
 
@@ -353,8 +349,7 @@ def test_get_preds_is_in_the_order_of_the_data(learn, corpus):
 
 @pytest.mark.slow
 def test_the_recipe_of_the_page_use(tmp_path):
-    cells = json.loads((Path(__file__).parents[1]/'nbs'/'use.ipynb').read_text('utf-8'))['cells']
-    recipe, = re.findall(r"~~~python\n(.*?)~~~", ''.join(o for c in cells for o in c['source']), re.S)
+    recipe, = re.findall(r"~~~python\n(.*?)~~~", prose(home/'use.ipynb'), re.S)
     pd.DataFrame([(f'a {w} film , number {i} .', w) for i in range(20) for w in ('dull', 'good')],
                  columns=['text', 'label']).to_csv('reviews.csv', index=False)
     rows = ['I O', 'met O', 'Ann B-PER', 'Lee I-PER', 'in O', 'Ghent B-LOC', '. O', '']

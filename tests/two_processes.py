@@ -33,8 +33,8 @@ class Watch(Callback):
         if self.training: self.rows.append(len(self.xb[0]))
     def before_step(self):
         if self.grad is None:
-            self.grad = {name: weight.grad.flatten()[:50].tolist()
-                         for name,weight in self.model.named_parameters() if weight.grad is not None}
+            self.grad = {name: weight.grad.flatten()[:50].tolist() for name,weight
+                         in self.model.named_parameters() if weight.grad is not None}
         self.rng = torch.rand(1).item()
 
 def texts(kind, n_train=241):
