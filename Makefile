@@ -20,6 +20,8 @@ unexport PYTHONDONTWRITEBYTECODE VIRTUAL_ENV
 # What `make pretrain` hands on: `make pretrain ARGS="tiny_shakespeare"`.
 pretrain: ARGS ?= toy
 
+# One call for many pages: each worker imports fastai once, and takes the next page when it is free
+PAGES := $(BIN)/nbdev-test --n-workers 2 --timing --path-re
 PYTEST := $(BIN)/python -m pytest -q -rfEs -n 2 --dist worksteal
 # Two ways to one number, or a model and its copy
 ROUNDED := $(foreach o,ai2 bilm charcnn elmo embed folder onnx recurrent softmax tagger,tests/test_$(o).py)
@@ -55,15 +57,11 @@ pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other cor
 	@$(BIN)/elmo_pretrain $(ARGS)
 
 test: export  ## export the library from the notebooks, run the lessons and the quick tests (eight to fifteen minutes)
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/start.ipynb
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/use.ipynb
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/course
+	@$(PAGES) '/nbs/(start|use|course/.*)[.]ipynb$$'
 	@$(PYTEST) -m 'not slow'
 
 test-all: test  ## and studies, library pages, slow tests, and numbers as on other processors
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/glossary.ipynb
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/studies
-	@$(BIN)/nbdev-test --n-workers 2 --timing nbs/library
+	@$(PAGES) '/nbs/(glossary|studies/.*|library/.*)[.]ipynb$$'
 	@$(PYTEST) -m slow
 	@ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m 'not slow' $(ROUNDED)
 	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m 'not slow' $(ROUNDED)

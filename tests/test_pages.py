@@ -102,7 +102,8 @@ def test_options_that_are_named_exist():
 
 LESS = {"'../data/hound.txt'": "'mine.txt'", 'MINUTES = 3': 'MINUTES = .02',
         'range(8)': 'range(2)', '10.**np.arange(-4, 4)': '[.01, 1.]',
-        'fit_one_cycle(6': 'fit_one_cycle(1', 'sample(400,': 'sample(100,'}
+        'fit_one_cycle(6': 'fit_one_cycle(1', 'sample(400,': 'sample(100,',
+        'KneserNey(5)': 'KneserNey(5, 2_000)'}           # more words than so few sentences have
 
 def shortened(nb, cell):
     "Its code with little to compute, the command as a call, and without what it asserts"
