@@ -47,7 +47,8 @@ def site(tmp_path_factory):
     small = box('letters').replace('A picture', '<em>A picture</em>') + '<p>Text.</p>'
     for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views),
                       ('small', small)):
-        (folder/f'{name}.html').write_text(PAGE % (alive(text), script), encoding='utf-8')
+        page = PAGE.replace('quarto-light', 'quarto-light explainer') if name == 'all' else PAGE
+        (folder/f'{name}.html').write_text(page % (alive(text), script), encoding='utf-8')
     first = box('glide').replace('"bank"', '"bank clerk"')
     (folder/'home.html').write_text(PAGE % (first, script), encoding='utf-8')
     with served(folder) as address: yield address
