@@ -334,6 +334,7 @@ def test_the_tour_goes_forth_and_back(everything):
     above, below = sentence(everything, 1).bounding_box(), bar.bounding_box()
     picture = view(everything, 'readers').locator('svg').bounding_box()
     assert above['y'] + above['height'] <= picture['y'] < below['y'], 'it is on the screen'
+    assert below['y'] + below['height'] <= everything.viewport_size['height'], 'and its text too'
     press('Back')
     assert chosen(everything) == ['bank']
     press('End the tour')
@@ -419,6 +420,12 @@ def test_on_a_phone(opened):
     buttons = find(page, '.elmo-live button',
                    'o.checkVisibility() ? o.getBoundingClientRect().height : 24')
     assert fits(page) and min(buttons) >= 24
+    page.get_by_role('button', name='Take the tour').tap()
+    bar = page.get_by_role('region', name='Tour')
+    for panel in ('bars', 'readers'):
+        top, box = view(page, panel).bounding_box()['y'], bar.bounding_box()
+        assert 0 <= top < box['y'] and box['y'] + box['height'] <= 844, panel
+        bar.get_by_role('button').nth(1).tap()
 
 # the first view of the home page
 
