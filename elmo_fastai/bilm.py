@@ -66,7 +66,7 @@ def direction(self:BiLSTMStack, lstms, x, mask=None, state=None):
     "States of one direction's layers [B, T, P], in its order; the last (h, c)"
     outputs, ends = [], []
     for i,lstm in enumerate(lstms):
-        start = None if state is None else (state[0][i], state[1][i])
+        start = None if state is None else tuple(s[i] for s in state)
         y, end = self.run(lstm, self.drop(x) if i else x, mask, start)
         x = y + x if i and self.residual else y
         outputs.append(x)
@@ -355,6 +355,11 @@ def needs_head(self:BiLM):
 def encode_state(self:BiLM, chars, state=None):
     "(`encode`'s layers, the LSTMs' state after them), from zeros or another call's state"
     return self.read(chars, self.lstm.init_state() if state is None else state)
+
+@patch(as_prop=True)
+def is_plain(self:BiLM):
+    "Is it what other formats hold: a `CharCNN`, and LSTMs whose directions never meet?"
+    return type(self.chars) is CharCNN and type(self.lstm) is BiLSTMStack
 
 @patch(as_prop=True)
 def encoders(self:BiLM):

@@ -447,14 +447,12 @@ class CarryState(Callback):
     def before_train(self): self.state = None
     def before_validate(self): self.state = None
     def before_batch(self):
-        state = self.model.lstm.init_state()
-        if self.state: state = self.state['h'], self.state['c']
-        self.learn.xb = (*self.xb, state)
+        self.learn.xb = (*self.xb, self.state or self.model.lstm.init_state())
     def after_pred(self):
-        *nats, (h, c) = self.pred
+        *nats, state = self.pred
         self.learn.pred = tuple(nats)
-        self.state = dict(h=h.detach(), c=c.detach())
-        for part in self.state.values(): part[:,1] = 0.  # backward: it has seen targets
+        self.state = tuple(part.detach() for part in state)
+        for part in self.state: part[:,1] = 0.  # backward: it has seen targets
     def after_fit(self): self.state = None
 
 # %% ../nbs/course/09_learner.ipynb #evaluate

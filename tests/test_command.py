@@ -15,7 +15,7 @@ from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.run import BY_LENGTH, SHORT, by_length, new_settings
 from elmo_fastai.text.read import Corpus
-from elmo_fastai.text.corpora import toy_corpus
+from elmo_fastai.text.corpora import CORPORA, toy_corpus
 
 root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
@@ -119,6 +119,9 @@ def test_help_and_errors_come_at_once(tmp_path):
                        env={**os.environ, 'PYTHONPATH': str(root)})
     assert p.returncode == 0 and p.stdout.splitlines()[-1] == 'set()', p.stderr
     assert all(option in p.stdout for option in ('--out', '--time', '--from', '--resume'))
+    # it lists what it can't import: the corpora and the sizes of models
+    shown = ' '.join(p.stdout.split())
+    assert f"{', '.join(CORPORA)};" in shown and f"--model {{{','.join(elmo_configs)}}}" in shown
 
 @pytest.mark.parametrize('error,status', [
     (MemoryError(), 1), (RuntimeError('CUDA out of memory. Tried to allocate 9 GiB'), 1),

@@ -123,29 +123,31 @@ def test_gold_fits_its_lines():
 # local copies
 
 def shakespeare_copy(folder):
+    "Cut by characters, also inside a line"
     (folder/'input.txt').write_text('\n\n'.join(f'Speaker {i}:\nline {i}' for i in range(100)))
+    text = (folder/'input.txt').read_text()
+    a = int(len(text)*.9)
+    b = a + int((len(text) - a)*.5)
+    parts = dict(train=text[:a], valid=text[a:b], test=text[b:])
+    return {split: [line for line in part.split('\n') if line] for split,part in parts.items()}
 
 def wikitext_copy(folder):
-    for split in ('train', 'valid', 'test'): (folder/f'{split}.txt').write_text(f' a {split} \n\n = H =\n')
+    parts = {split: [f'a {split}', '= H ='] for split in ('train', 'valid', 'test')}
+    for split in parts: (folder/f'{split}.txt').write_text(f' a {split} \n\n = H =\n')
+    return parts
 
+# Each writes a small copy into a folder, and returns its splits
 COPIES = dict(tiny_shakespeare=shakespeare_copy, wikitext2=wikitext_copy)
 
-@pytest.mark.parametrize('name', COPIES)
+@pytest.mark.parametrize('name', sorted({*CORPORA} - {'toy'}))
 def test_a_named_corpus_reads_its_copy(name, tmp_path, monkeypatch):
-    folder = tmp_path/dict(wikitext2='wikitext-2').get(name, name)
+    folder = tmp_path/corpora._FOLDERS.get(name, name)
     folder.mkdir()
     with pytest.raises(CorpusError, match='no file .*txt'): CORPORA[name](folder)
-    COPIES[name](folder)
+    splits = COPIES[name](folder)
     monkeypatch.setenv('ELMO_FASTAI_DATA', str(tmp_path))
     corpus = CORPORA[name](folder)
-    assert CORPORA[name]().splits == corpus.splits and corpus.name == name
-    if name == 'wikitext2': assert corpus.valid == ['a valid', '= H =']
-    else:
-        text = (folder/'input.txt').read_text()
-        a = int(len(text)*.9)
-        b = a + int((len(text) - a)*.5)
-        for part,lines in zip((text[:a], text[a:b], text[b:]), corpus.splits.values()):
-            assert ''.join(lines) == part.replace('\n', '').strip()
+    assert CORPORA[name]().splits == corpus.splits == splits and corpus.name == name
     with pytest.raises(CorpusError, match='no file'): CORPORA[name](tmp_path/'nowhere')
 
 def test_the_published_texts():
@@ -199,7 +201,8 @@ def test_a_download_is_compared_and_kept(cache, server, monkeypatch, tmp_path):
     server.RequestHandlerClass.status = 404
     assert tiny_shakespeare().splits == c.splits == tiny_shakespeare(tmp_path).splits
 
-@pytest.mark.parametrize('make', [tiny_shakespeare, wikitext2, lambda: treebank('UD_X-Y')])
+@pytest.mark.parametrize('make', [*(make for name,make in CORPORA.items() if name != 'toy'),
+                                  lambda: treebank('UD_X-Y')])
 def test_no_network_says_what_to_do(cache, make, monkeypatch):
     import datasets, requests
     def refuse(*args, **kwargs): raise requests.ConnectionError('network is unreachable')

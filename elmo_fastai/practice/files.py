@@ -20,8 +20,9 @@ from ..errors import require
 # %% ../../nbs/library/files.ipynb #d00
 def sync(path):
     "Wait until the disk has a file or a folder"
-    if os.name == 'nt' and os.path.isdir(path): return       # Windows can't
-    descriptor = os.open(path, os.O_RDONLY)
+    is_folder = os.path.isdir(path)
+    if os.name == 'nt' and is_folder: return                 # Windows can't
+    descriptor = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)    # Windows wants to write
     try: os.fsync(descriptor)
     finally: os.close(descriptor)
 
@@ -34,8 +35,8 @@ def whole_files(*paths):
     try:
         yield parts
         for path,part in zip(paths, parts):
-            if path.exists(): shutil.copymode(path, part)
             sync(part)
+            if path.exists(): shutil.copymode(path, part)
         for path,part in zip(paths, parts): os.replace(part, path)
         for folder in {path.parent for path in paths}: sync(folder)
     finally:

@@ -15,7 +15,6 @@ import numpy as np, torch
 from fastcore.basics import patch
 from ..errors import require
 from .files import whole_file
-from ..bilm import BiLMConfig
 from .embed import checked
 from ..elmo import Elmo
 
@@ -175,8 +174,8 @@ def to_onnx(self:Elmo,
     """An ONNX file: `chars` [B, T, W] → `vectors` [B, T, 2P] ('all': [B, L+1, T, 2P]), `mask`"""
     checked(self, layers)
     config = self.lm.config
-    is_plain = type(config) is BiLMConfig and self.markers == 'add' and not self.carry
-    require(is_plain, "Only LSTMs that never meet can become an ONNX model, with markers='add' and "
+    fits = self.lm.is_plain and self.markers == 'add' and not self.carry
+    require(fits, "Only LSTMs that never meet can become an ONNX model, with markers='add' and "
             "carry=False: a model that adds the marks, and remembers nothing", ValueError)
     g = Graph()
     found, mask = add_layers(g, self)
