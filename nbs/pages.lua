@@ -21,6 +21,16 @@ local function even(s)
   return ('%s\u{a0}±\u{a0}%s'):format(mean, tonumber(half) and (('%%.%df'):format(places)):format(half) or half)
 end
 
+-- the numbers of a table of one row with equally many decimals: pandas counts them by column
+local function one_row(cells)
+  local function places(cell) return #(text(cell.contents):match('^-?%d+%.(%d+)$') or '') end
+  local most = math.max(0, table.unpack(cells:map(places)))
+  for _, cell in ipairs(cells) do
+    local n = places(cell)
+    if n > 0 and n < most then cell.contents = {pandoc.Plain{pandoc.Str(text(cell.contents) .. ('0'):rep(most - n))}} end
+  end
+end
+
 local function is_number(s)
   s = s:gsub('\u{a0}±\u{a0}[%d.]+$', '')
   s = s:gsub('[−–—]+', '-'):gsub('[×%%]', ''):gsub('[\u{202f}\u{a0} ,]', '')        -- of these signs each byte
@@ -34,6 +44,7 @@ local function Table(t)
     local first = body.body[1] and body.body[1].cells[1]
     if first and first.attributes['quarto-table-cell-role'] == 'th' then body.row_head_columns = 1 end
   end
+  if #rows == 1 and t.attr.classes:includes('dataframe') then one_row(rows[1].cells) end
   for i in ipairs(t.colspecs) do numbers[i] = #rows > 0 end
   for _, row in ipairs(rows) do
     for i, cell in ipairs(row.cells) do

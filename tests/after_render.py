@@ -85,7 +85,7 @@ def extent(file):
     points = re.search(r' width="[\d.]+pt"', svg)
     return box and [round(float(o)*(4/3 if points else 1)) for o in box.groups()]
 
-# pixels from which a drawing is too wide for a phone: its labels would be smaller than 12
+# pixels from which a picture is too wide for a phone: its labels would be smaller than 12
 PHONE = 560
 
 # the end of the name of a picture for some readers, and for whom it is
@@ -101,7 +101,7 @@ def sized(html, folder):
         w, h = found
         plot, narrow = 'figure-html' in m[2], file.with_name(f'{file.stem}-narrow.svg')
         if plot and w > 1.8*h: kind = 'wide panels '         # side by side: a phone scrolls them
-        if not plot and not narrow.is_file() and file.suffix == '.svg' and w > PHONE: kind = 'wide '
+        elif not narrow.is_file() and file.suffix == '.svg' and w > PHONE: kind = 'wide '
         if plot and b'<image' in file.read_bytes(): kind += 'shades '  # lightness is a number
         if 'class="' not in rest: rest += ' class=""'
         rest = rest.replace('class="', f'class="{kind}', 1)

@@ -12,10 +12,11 @@ from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 from notebooks import code_hash, is_stale, root
 
-FIGURES = [         # the same figure is the same file
+FIGURES = [         # the same figure is the same file; its letters are text, in the drawings' fonts
     "--InlineBackend.figure_formats={'svg'}",
     "--InlineBackend.print_figure_kwargs={'bbox_inches': 'tight', 'metadata': {'Date': None}}",
-    "--InlineBackend.rc={'svg.hashsalt': 'elmo'}"]
+    "--InlineBackend.rc={'svg.hashsalt': 'elmo', 'svg.fonttype': 'none', "
+    "'font.sans-serif': ['Helvetica', 'Arial', 'DejaVu Sans', 'sans-serif']}"]
 
 class Chapter(NotebookClient):
     "Runs the cells of a page, but for those that are kept as they are"

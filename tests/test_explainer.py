@@ -47,7 +47,8 @@ def site(tmp_path_factory):
     small = box('letters').replace('A picture', '<em>A picture</em>') + '<p>Text.</p>'
     for name,text in (('index', box('bars') + '<p>Text.</p>'), ('all', views),
                       ('small', small)):
-        (folder/f'{name}.html').write_text(PAGE % (alive(text), script), encoding='utf-8')
+        page = PAGE.replace('quarto-light', 'quarto-light explainer') if name == 'all' else PAGE
+        (folder/f'{name}.html').write_text(page % (alive(text), script), encoding='utf-8')
     first = box('glide').replace('"bank"', '"bank clerk"')
     (folder/'home.html').write_text(PAGE % (first, script), encoding='utf-8')
     with served(folder) as address: yield address
@@ -254,6 +255,7 @@ def test_the_tour_goes_forth_and_back(everything):
     above, below = sentence(everything, 1).bounding_box(), bar.bounding_box()
     picture = view(everything, 'readers').locator('svg').bounding_box()
     assert above['y'] + above['height'] <= picture['y'] < below['y'], 'it is on the screen'
+    assert below['y'] + below['height'] <= everything.viewport_size['height'], 'and its text too'
     press('Back')
     assert chosen(everything) == ['bank']
     press('End the tour')
@@ -340,6 +342,12 @@ def test_on_a_phone(opened):
     buttons = find(page, '.elmo-live button',
                    'o.checkVisibility() ? o.getBoundingClientRect().height : 24')
     assert fits(page) and min(buttons) >= 24
+    page.get_by_role('button', name='Take the tour').tap()
+    bar = page.get_by_role('region', name='Tour')
+    for panel in ('bars', 'readers'):
+        top, box = view(page, panel).bounding_box()['y'], bar.bounding_box()
+        assert 0 <= top < box['y'] and box['y'] + box['height'] <= 844, panel
+        bar.get_by_role('button').nth(1).tap()
 
 # the first view of the home page
 

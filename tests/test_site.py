@@ -2,7 +2,7 @@
 pages in a browser where there is one"""
 import functools, gzip, json, os, re, shutil, subprocess, sys
 from pathlib import Path
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import parse_qsl, unquote, urldefrag, urljoin, urlsplit
 
 import pytest, yaml
 
@@ -238,6 +238,11 @@ def test_the_way_through_a_shelf(nb, built):
     assert links('.nav-page-previous a') == order[max(i - 1, 0):i]
     assert links('.nav-page-next a') == order[i+1:i+2]
     for o in s.select('.nav-page-next a'): assert plain(o.get_text()) == called(shelf[i+1])
+    [ask] = [a['href'] for a in s.select('main .elmo-ask a[href]')]
+    asked = dict(parse_qsl(urlsplit(ask).query))
+    form = root/'.github'/'ISSUE_TEMPLATE'/asked['template']
+    form = yaml.safe_load(form.read_text(encoding='utf-8'))
+    assert asked['chapter'] == name(nb) and form['body'][0]['id'] == 'chapter', 'its field is filled'
 
 @each
 def test_folds(nb, built):
@@ -248,6 +253,13 @@ def test_folds(nb, built):
     if at := s.find('section', id='solutions'):
         assert not [o for o in at.find_all(['p', 'pre']) if not o.find_parent('details')]
         assert not [o for o in at.find_all('summary') if o.get_text().startswith('Answer')]
+
+@each
+def test_a_table_of_one_row_has_equal_decimals(nb, built):
+    for table in soup(built/page_name(nb)).select('main table.dataframe'):
+        if len(table.select('tbody tr')) != 1: continue
+        numbers = (re.fullmatch(r'-?\d+\.(\d+)', o.get_text().strip()) for o in table.select('td'))
+        assert len({len(o[1]) for o in numbers if o}) < 2, table.get_text(' ', strip=True)
 
 @each
 def test_nothing_is_asked_of_another_host(nb, built):
@@ -337,12 +349,26 @@ def test_pages_on_a_desk_and_on_a_phone(page, tab):
     assert not t.page.evaluate(FORMULAS)
     t.page.evaluate("""Promise.all([...document.querySelectorAll('main img')].map(
         o => { o.loading = 'eager'; return o.decode() }))""")
-    for src,width,column in t.find('main p img', """[
+    for src,width,column in t.find('main p img:not(.elmo-live *)', """[
             o.currentSrc || o.src, o.getBoundingClientRect().width, o.closest('p').clientWidth]"""):
         if not (m := re.search(r'/images/([\w-]+\.svg)$', src)): continue
         drawn, _ = after.extent(home/'images'/m[1])
         assert width >= (drawn if drawn > after.PHONE else min(drawn, column)) - 1, m[1]
     assert not t.said
+
+def test_a_newcomer_sees_where_to_begin(tab):
+    page = tab('index.html', 1280, 800).page
+    begin = page.get_by_role('link', name='Begin the course', exact=True)
+    box = begin.bounding_box()
+    assert box['y'] + box['height'] < 800 and box['height'] > 30, 'a button in the first screen'
+    for page,height in ((page, 800), (tab('index.html', *PHONE).page, PHONE[1])):
+        page.wait_for_selector('.elmo-glide')
+        view = page.locator('.elmo-panel').first.bounding_box()
+        assert view['y'] + view['height'] < height, 'and the dots, alive, with the field above them'
+        assert page.locator('.elmo-glide').count() == 3
+    assert page.locator('main a[href]:not(.anchorjs-link)').count() <= 25
+    begin.click()
+    begin.page.wait_for_url(re.compile('course/quickstart.html'))
 
 QUERIES = {'install': 'start', 'load AI2 weights': 'library/ai2', 'scalar mix': 'course/elmo',
            'LSTM': 'course/recurrent', 'highway': 'course/charcnn'}

@@ -35,5 +35,5 @@ def main(
         last = [rows[name] for name in rows if name != 'floor'] + [rows['floor']]
         table = pd.DataFrame(last, columns=COLUMNS)
         numbers = COLUMNS[1:5]
-        table[numbers] = table[numbers].apply(pd.to_numeric).round(2)
+        table[numbers] = table[numbers].apply(pd.to_numeric).round(1)
         table.astype({'parameters': 'Int64'}).to_csv(TABLE, index=False)
