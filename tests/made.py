@@ -1,7 +1,8 @@
 "Small models, and what else several files of tests use"
+import os, sys
 from dataclasses import replace
 
-import numpy as np
+import numpy as np, pytest
 from torch import nn
 from fastai.torch_core import set_seed
 import elmo_fastai.practice.folder, elmo_fastai.practice.scores    # methods of models and learners
@@ -16,6 +17,9 @@ VOCAB = WordVocab([*SPECIALS, 'the', 'bank', 'of', 'river'])
 S = ['the bank of the river'.split(), ['bank'], [],
      'a much longer sentence than the others , is it not ?'.split(),
      ['naïve', '<s>', '</s>', '', 'x'*80]]
+
+posix = pytest.mark.skipif(os.name != 'posix', reason='modes, links, limits and signals of Unix')
+forks = pytest.mark.skipif(sys.platform != 'linux', reason='a process with threads forks on Linux')
 
 def close(a, b, eps=1e-5):
     a, b = (o.detach() if hasattr(o, 'detach') else o for o in (a, b))

@@ -1,6 +1,6 @@
 """AI2's files: against their own vectors, against a slow reference over all options, with faults
 that must be found, and files that are not what they seem"""
-import hashlib, json, os, signal, sys
+import hashlib, json, os, signal
 from copy import deepcopy
 from dataclasses import replace
 from multiprocessing import get_context
@@ -12,6 +12,7 @@ from elmo_fastai.bilm import BiLM, BiLMConfig
 from elmo_fastai.practice import ai2
 from elmo_fastai.tokens import ByteCharVocab, CharVocab
 from copies import local
+from made import forks
 from make_fixtures import CASES, FOLDER, SENTENCES
 
 SENTS = ["She sat on the bank .".split(), ['.'], [], ['é'*40, 'x'*200, 'a'*47 + 'ß', 'bank'],
@@ -209,7 +210,7 @@ def write_and_die(folder):
     os.replace = once
     trained(1).to_ai2(folder)
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='needs fork and SIGKILL')
+@forks
 def test_a_killed_write_mixes_no_models(tmp_path):
     folder = trained().to_ai2(tmp_path/'m')
     process = get_context('fork').Process(target=write_and_die, args=[folder])

@@ -21,6 +21,7 @@ from elmo_fastai.bilm import BiLMConfig
 from elmo_fastai.batches import ElmoDataLoaders, EncodedText, LOADERS, TokenTypes
 from elmo_fastai.learner import CarryState, bilm_learner
 from elmo_fastai.practice.learners import TimeBudget, muon
+from made import forks
 from sources import source
 from steps import At
 
@@ -210,6 +211,7 @@ def train(what, folder, out):
     fit(learn, args=(2, 1e-2))
     save_file({name: w.contiguous() for name,w in learn.model.state_dict().items()}, out)
 
+@forks
 @pytest.mark.parametrize('what', ['carried', 'text', 'jsonl', 'parquet', 'hub', 'shuffled_twice'])
 def test_killed_at_random_moments(tmp_path, monkeypatch, what):
     monkeypatch.undo()                                               # the disk is waited for

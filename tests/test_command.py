@@ -16,6 +16,7 @@ from elmo_fastai.practice.folder import load_bilm
 from elmo_fastai.practice.run import BY_LENGTH, SHORT, by_length, new_settings
 from elmo_fastai.text.read import Corpus
 from elmo_fastai.text.corpora import CORPORA, toy_corpus
+from made import posix
 
 root = Path(__file__).resolve().parent.parent
 QUICK = dict(model='tiny', bs=8, epochs=1, device='cpu')
@@ -332,6 +333,7 @@ def start(folder, *args, n=1, **env):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
 
 @pytest.mark.slow
+@posix
 @pytest.mark.parametrize('how,n', [('SIGKILL', 1), ('SIGTERM', 1), ('SIGINT', 1), ('SIGKILL', 2)])
 def test_a_process_that_was_stopped_goes_on(text, how, n):
     "With the weights of one that was not; Ctrl-C says how, with the status 130"

@@ -1,5 +1,5 @@
 "Files of vectors and the command elmo_embed: layout, left-out rows, kills, damage, wrong input"
-import json, os, re, resource, subprocess, sys
+import json, os, re, subprocess, sys
 from pathlib import Path
 
 import h5py, numpy as np, pandas as pd, pytest
@@ -10,7 +10,7 @@ from elmo_fastai.practice.command import elmo_embed
 from elmo_fastai.practice.embed import embed_file
 from elmo_fastai.practice.files import lock_folder
 from elmo_fastai.text.tokenizers import word_tokenize
-from made import close, direct, lasting, same
+from made import close, direct, forks, lasting, posix, same
 
 class Unplugged(BaseException): pass
 
@@ -203,7 +203,7 @@ print(step)
 """
 
 @pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, 'fork'), reason='no fork')
+@forks
 @pytest.mark.parametrize('args', [[], ['--overwrite']])
 def test_killed_at_every_step(folder, args):
     "kill -9 before each sync, renaming and removal; the next call ends with the same file alone"
@@ -233,10 +233,11 @@ def test_a_damaged_portion_is_refused(elmo, folder, monkeypatch, damage, which):
     run('o.h5', elmo)
     assert same(read('o.h5').values(), read('ref.h5').values())
 
-@pytest.mark.skipif(not hasattr(resource, 'RLIMIT_FSIZE'), reason='no limit for the size of files')
+@posix
 @pytest.mark.parametrize('limit', [1000, 9000])
 def test_a_full_disk(folder, elmo, capsys, limit):
     "While portions are written, and while the output is"
+    import resource
     args = ['in.txt', '--model', 'm', '--out', 'o.h5', '--budget', 8, '--device', 'cpu']
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:

@@ -7,8 +7,7 @@ from fastcore.foundation import L
 
 from elmo_fastai.practice.files import (
     from_here, load_plain, lock_folder, plain, save_plain, whole_file)
-
-posix = pytest.mark.skipif(os.name != 'posix', reason='modes and links of Unix')
+from made import forks, posix
 
 def mode(path): return path.stat().st_mode & 0o777
 
@@ -54,7 +53,7 @@ def test_contents_reach_the_disk_before_the_name(tmp_path, monkeypatch):
         with whole_file(tmp_path/'a') as part: part.write_text('x')
     assert seen == [('fsync', part.name), ('replace', part.name), ('fsync', tmp_path.name)]
 
-@posix
+@forks
 def test_a_lock_ends_with_its_process(tmp_path):
     fork = multiprocessing.get_context('fork')
     inside = fork.Event()
