@@ -15,7 +15,9 @@ def written(folder, ending):
     df = pd.DataFrame(dict(id=1, text=ALL_LINES))
     if ending == 'parquet': df.to_parquet(path, row_group_size=50)
     elif ending == 'jsonl': df.to_json(path, orient='records', lines=True)
-    else: path.write_text('\ufeff' + '\r\n'.join(ALL_LINES))
+    else:
+        text = '\ufeff' + '\r\n'.join(ALL_LINES)
+        path.write_text(text, encoding='utf-8', newline='')
     return path
 
 def saved(folder):
