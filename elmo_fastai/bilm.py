@@ -358,8 +358,9 @@ def encode_state(self:BiLM, chars, state=None):
 
 @patch(as_prop=True)
 def is_plain(self:BiLM):
-    "Is it what other formats hold: a `CharCNN`, and LSTMs whose directions never meet?"
-    return type(self.chars) is CharCNN and type(self.lstm) is BiLSTMStack
+    "Is it what other formats hold: `CharCNN`, and LSTMs whose directions never meet?"
+    kinds = [(self, BiLM), (self.config, BiLMConfig), (self.lstm, BiLSTMStack)]
+    return all(type(o) is kind for o,kind in kinds + [(o, CharCNN) for o in self.encoders])
 
 @patch(as_prop=True)
 def encoders(self:BiLM):
@@ -376,7 +377,8 @@ def groups(self:BiLM):
     "Parameters from the bottom to the top: token encoder, each layer, output layer"
     heads = [head for head in (self.head, self.head_bwd) if head is not None]
     def used(module):         # of an LSTM's two biases one is in use
-        return [p for k,p in module.named_parameters() if not k.endswith('bias_hh_l0')]
+        return [p for m in module.modules() for k,p in m.named_parameters(recurse=False)
+                if not (isinstance(m, nn.LSTM) and k == 'bias_hh_l0')]
     return [[p for module in modules for p in used(module)]
             for modules in (self.encoders, *self.lstm.levels(), heads)]
 

@@ -186,7 +186,7 @@ def test_models_trained_here(changes, tmp_path):
     check_vectors(theirs, found, 2e-4)
 
 @pytest.mark.parametrize('changes,why', [
-    (dict(share_encoder=False), 'one character encoder'), (dict(n_chars=None), 'alphabet'),
+    (dict(share_encoder=False), 'one CharCNN'), (dict(n_chars=None), 'alphabet'),
     (dict(hidden_dim=16, proj_clip=1.), 'proj_clip')])
 def test_what_the_format_cannot_hold(changes, why, tmp_path):
     chars = CharVocab.build([['abc']]) if 'n_chars' in changes else ByteCharVocab()

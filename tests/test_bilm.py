@@ -7,6 +7,7 @@ import numpy as np, pytest, torch
 from elmo_fastai import recurrent
 from elmo_fastai.tokens import ByteCharVocab, WordVocab
 from elmo_fastai.bilm import BiLM, BiLMConfig, BiLSTMStack, elmo_configs
+from elmo_fastai.charcnn import CharCNN
 from elmo_fastai.learner import evaluate
 from elmo_fastai.batches import (
     SentenceDataLoader, StreamDataLoader, EncodedText, TokenTypes)
@@ -53,6 +54,30 @@ def slow_nats(m, batch):
     chars, *targets = batch
     return [[-head.log_prob(h[i, t][None])[0, y[i, t]].item() for i,t in y.nonzero().tolist()]
             for head,h,y in zip(m.heads, m.encode(chars)[-1], targets)]
+
+class Own:
+    "Subclasses, as a reader writes them"
+    class Config(BiLMConfig): pass
+    class Lm(BiLM): pass
+    class Chars(CharCNN): pass
+    class Stack(BiLSTMStack):
+        def layer(self): return torch.nn.GRU(self.dim, self.dim, batch_first=True)
+
+def test_only_the_library_s_own_parts_are_plain():
+    def as_(o, kind): o.__class__ = kind
+    for change in (lambda m: as_(m, Own.Lm), lambda m: as_(m.chars, Own.Chars),
+                   lambda m: as_(m.chars_bwd, Own.Chars), lambda m: as_(m.lstm, Own.Stack),
+                   lambda m: setattr(m, 'config', Own.Config(**vars(m.config)))):
+        m = BiLM(SHAPES['separate'], 9)
+        assert m.is_plain
+        change(m)
+        assert not m.is_plain
+
+def test_all_that_a_layer_of_one_s_own_uses_is_trained():
+    m = BiLM(CFG, 9)
+    m.lstm = Own.Stack(CFG.proj_dim)
+    trained = {id(p) for group in m.groups for p in group}
+    assert trained == {id(p) for p in m.parameters()}
 
 # what a direction must not see
 

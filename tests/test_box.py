@@ -1,5 +1,5 @@
 "The model in the package: loads offline, is small, and keeps its promises in figures"
-import re
+import re, socket
 import pytest, torch
 from safetensors.torch import load_file
 from elmo_fastai.all import Elmo, ElmoDataLoaders, load_bilm, save_bilm, toy_corpus
@@ -62,6 +62,12 @@ def test_make_box(made):
     assert all(abs(new[k]/old[k] - 1) < .01 for k in ('fwd', 'bwd'))     # it predicts words, too
 
 # the one that comes with the package
+
+def test_offline(monkeypatch):
+    def no(*args): raise OSError('no network')
+    monkeypatch.setattr(socket.socket, 'connect', no)
+    (vectors,), _ = Elmo.from_pretrained('mini-en')(['A sentence.'])
+    assert vectors.shape == (1, 3, 704)
 
 def test_the_box_of_the_package(tmp_path):
     assert sum(o.stat().st_size for o in BOX.iterdir()) < 8e6

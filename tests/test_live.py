@@ -206,6 +206,12 @@ def test_stored_occurrences(occurrences):
 @pytest.fixture(scope='module')
 def kept(): return json.loads((live/'stored.json').read_text(encoding='utf-8'))
 
+def answer(kept, panel, example):
+    "The stored answer of a panel to an example"
+    tokens = [word_tokenize(text) for text in example['sentences']]
+    key = [panel, tokens] if panel == 'map' else [panel, tokens, example['chosen']]
+    return kept['answers'][json.dumps(key, ensure_ascii=False, separators=(',', ':'))]
+
 def test_stored_answers_are_those_of_the_scripts(node, kept):
     assert node(stored.ANSWERS, kept['examples']) == kept['answers'], 'run tests/stored.py again'
 
@@ -213,4 +219,38 @@ def test_the_picture_of_the_readme_is_drawn_from_answers(node):
     for name,svg in picture.pictures().items():
         drawn = (live.parent/'images'/name).read_text(encoding='utf-8')
         assert drawn == svg, 'run tests/picture.py'
+
+def test_stored_answers_are_those_of_the_library(kept):
+    "Cosines, guesses, surprises"
+    elmo = elmo_of_the_box()
+    box = elmo.lm, elmo.vocab, elmo.char_vocab
+    prior = -np.log(np.arange(1, len(elmo.vocab) + 1))
+    for example in kept['examples']:
+        vecs = np.concatenate(elmo.embed(example['sentences'], layers='all'), 1)
+        unit = vecs/np.linalg.norm(vecs, axis=-1, keepdims=True)
+        i, j = np.tril_indices(vecs.shape[1], -1)
+        cosines = np.array(answer(kept, 'map', example)['cosines'])/100
+        assert np.abs(cosines - (unit[:, i]*unit[:, j]).sum(-1)).max() <= .0051, example['label']
+
+        s, t = example['chosen']
+        tokens, got = word_tokenize(example['sentences'][s]), answer(kept, 'readers', example)
+        want = fill(*box, [*tokens[:t], '___', *tokens[t+1:]], prior=prior, k=5)
+        assert [o['word'] for o in got['both']] == want.word.tolist()
+        assert np.allclose([o['p'] for o in got['both']], want.p, rtol=.01)
+        [scored] = score(*box, [tokens])
+        assert np.allclose(sides(got['nats']), surprises(scored), atol=.051)
+
+def test_stored_likes_of_the_filters_are_those_of_the_scripts(node, kept):
+    "No piece of a common word fits a filter better than the first that is stored for it"
+    words = stored.words_of(elmo_of_the_box())[:1000]
+    found = node("""const elmo = box(), c = elmo.config, [words, likes] = value;
+        const cnn = w => E.charCNN(elmo.tensors, c, E.charIds(w, c.max_chars));
+        const fits = w => cnn(w).fits.map(o => o.fit);
+        const best = words.map(fits).reduce((a, b) => a.map((v, k) => Math.max(v, b[k])));
+        const own = likes.map((o, k) => fits(o.split(' ')[0].replace(/[‹›]/g, ''))[k]);
+        return [best, own]""", [words, kept['likes']])
+    best, own = map(np.array, found)
+    inside = np.array(['‹' not in o.split(' ')[0] and '›' not in o.split(' ')[0]
+                       for o in kept['likes']])
+    assert len(own) == len(best) == 288 and (own >= best - 1e-5)[inside].all()
 

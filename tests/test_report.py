@@ -81,7 +81,9 @@ def test_what_is_said_and_written(corpus, tmp_path):
     dls = loaders(corpus)
     report = make_report(model_of(dls), dls)
     text = report_text(report)
-    for name in ('perplexity_mean', 'trigram'): assert f'{report[name]:.2f}' in text
+    for part in (f"{report['perplexity_mean']:.2f}", f"{report['ratio_to_floor']:.3f}",
+                 f"{report['trigram']:.2f}", 'counting does better'): assert part in text
+    assert 'counting does better' not in report_text(report | dict(perplexity_mean=1.5))
     save_report(tmp_path, report | dict(perplexity_fwd=math.inf), [3., 2.])
     kept = json.loads((tmp_path/'report.json').read_text('utf-8'))
     assert kept == report | dict(perplexity_fwd=None)

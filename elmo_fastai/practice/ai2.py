@@ -172,8 +172,8 @@ def check_writable(lm):
     "Raises `ValueError` where AI2's format can't hold a model"
     def check(ok, why): require(ok, f"AI2's format has {why}", ValueError)
     c = lm.config
-    check(lm.is_plain and c.share_encoder, "one character encoder, and LSTMs whose "
-          "directions never meet")
+    check(lm.is_plain and c.share_encoder, "one CharCNN, and LSTMs whose directions never meet: "
+          "train one of `elmo_configs`")
     check(isinstance(char_vocab_of(lm), ByteCharVocab), "bytes, and this model an own alphabet")
     check(not c.proj_clip or c.hidden_dim != c.proj_dim, "a proj_clip only after a projection")
 

@@ -175,8 +175,9 @@ def to_onnx(self:Elmo,
     checked(self, layers)
     config = self.lm.config
     fits = self.lm.is_plain and self.markers == 'add' and not self.carry
-    require(fits, "Only LSTMs that never meet can become an ONNX model, with markers='add' and "
-            "carry=False: a model that adds the marks, and remembers nothing", ValueError)
+    require(fits, "An ONNX model has a CharCNN, LSTMs whose directions never meet, markers='add' "
+            "and carry=False: embed with this one in PyTorch, or train one of `elmo_configs`",
+            ValueError)
     g = Graph()
     found, mask = add_layers(g, self)
     sizes = ['sentences', 'tokens', self.dim]
