@@ -56,7 +56,7 @@ $(VENV)/.develop: $(VENV)/.library
 pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other corpora: ARGS="tiny_shakespeare", ARGS="my.txt --epochs 3")
 	@$(BIN)/elmo_pretrain $(ARGS)
 
-test: export  ## export the library from the notebooks, run the lessons and the quick tests (eight to fifteen minutes)
+test: export  ## export the library from the notebooks, run the lessons and the quick tests (five to ten minutes)
 	@$(PAGES) '/nbs/(start|use|course/.*)[.]ipynb$$'
 	@$(PYTEST) -m 'not slow'
 
