@@ -358,7 +358,7 @@ def test_the_word_of_the_home_page_glides(opened):
     def dots(): return find(page, '.elmo-glide', 'o.style.transform')
     river, clerk, _ = dots()
     assert river != clerk
-    assert find(page, '.elmo-glide .elmo-name', 'o.textContent')[2] == 'swam to the other bank.'
+    assert find(page, '.elmo-glide .elmo-name', 'o.textContent')[2] == 'He swam to the other bank.'
     page.get_by_role('button', name='Type another one').click()
     wait(page, f"o.style.transform === {json.dumps(clerk)}", '.elmo-glide.mine')
     field = page.get_by_role('textbox')
@@ -367,4 +367,6 @@ def test_the_word_of_the_home_page_glides(opened):
     assert dots() == [clerk, _]
     field.fill('She swam to the bank')
     wait(page, "document.querySelectorAll('.elmo-glide').length === 3")
+    page.set_viewport_size(dict(width=390, height=844))
+    wait(page, "o.textContent === '3 He swam to the other bank.'", '.elmo-names li:last-child')
     assert not page.errors

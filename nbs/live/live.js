@@ -524,15 +524,21 @@ class View {
     return found ? [found.i, found.j] : [s, t];
   }
 
-  // The words around each of the reader's dots are its name.
+  // The sentences stand beside the reader's dots, long ones in part; on a phone below them.
   glide(answer, {sentences}) {
-    const {yours, dots} = answer, near = this.width > 600 ? 4 : 2, [mine] = this.all.chosen;
-    const names = yours.map(({s, t}) => sentences[s].slice(Math.max(0, t - near), t + near + 1)
-      .join(' ').replace(/ (?=[.,;:!?]$)/, ''));
+    const {yours, dots} = answer, [mine] = this.all.chosen, wide = this.width > 600;
+    const texts = yours.map(({s, t}) => {
+      const words = sentences[s], from = words.length < 10 ? 0 : Math.max(0, t - 4);
+      return words.slice(from, Math.max(9, t + 5)).join(' ').replace(/ (?=[.,;:!?]$)/, '');
+    });
     const line = tag('p', {class: 'elmo-dot'}), read = o => line.replaceChildren(...this.marked(o));
-    say(line, yours.some(o => o.s === mine) ? 'Each small dot is a sentence: point at one to read it.'
+    say(line, yours.some(o => o.s === mine) ? 'Each small dot is a sentence: choose one to read it.'
       : `There is no “${this.word ?? ''}” in the sentence yet.`);
-    return dots.length ? [drawSenses(answer, {width: this.width, were: this.were, read, names, mine}), line] : [line];
+    if (!dots.length) return [line];
+    const image = drawSenses(answer, {width: this.width, were: this.were, read, mine, names: wide ? texts : []});
+    const list = tag('ul', {class: 'elmo-names'}, ...yours.map(({s}, i) => tag('li',
+      {class: s === mine ? 'mine' : ''}, tag('b', {text: s + 1}), ' ', texts[i])));
+    return wide ? [image, line] : [image, list, line];
   }
 
   // The other one of an example's first two sentences, letter by letter, or at once for readers who
