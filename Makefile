@@ -57,11 +57,11 @@ pretrain: $(VENV)/.library  ## pretrain a biLM on the built-in corpus (other cor
 	@$(BIN)/elmo_pretrain $(ARGS)
 
 test: export  ## export the library from the notebooks, run the lessons and the quick tests (five to ten minutes)
-	@$(PAGES) '/nbs/(start|use|course/.*)[.]ipynb$$'
+	@$(PAGES) '/nbs/(start|use|course/[^/]*)[.]ipynb$$'
 	@$(PYTEST) -m 'not slow'
 
 test-all: test  ## and studies, library pages, slow tests, and numbers as on other processors
-	@$(PAGES) '/nbs/(glossary|studies/.*|library/.*)[.]ipynb$$'
+	@$(PAGES) '/nbs/(glossary|(studies|library)/[^/]*)[.]ipynb$$'
 	@$(PYTEST) -m slow
 	@ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m 'not slow' $(ROUNDED)
 	@ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m 'not slow' $(ROUNDED)
